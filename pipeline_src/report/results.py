@@ -178,8 +178,9 @@ def curve_of(text: str, path: str | Path) -> Curve:
             curve[name] = [float(row[number]) if row[number] else None for row in rows]
         return curve
     except (ValueError, IndexError) as error:
-        hint = "run the stage that writes this file again"
-        raise PipelineError("a cell is missing or not a number", error, where=path, hint=hint) from None
+        raise PipelineError(
+            "a cell is missing or not a number", error, where=path, hint="run its stage again"
+        ) from None
 
 
 @dataclass(frozen=True)

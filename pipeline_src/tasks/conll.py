@@ -112,8 +112,7 @@ def read_sentences(
         examples.append(TaggedSentence(str(len(examples)), document, tuple(words), tuple(tags)))
     if len(widths) > 1 and not labelled:
         value = f"rows have {min(widths)} to {max(widths)} columns"
-        hint = "give a file in CoNLL format, with one word per line"
-        raise PipelineError("not in CoNLL format", value, where=path, hint=hint)
+        raise PipelineError("not in CoNLL format", value, where=path, hint="give a file with one word per line")
     if not examples:
         raise PipelineError("no words in the file", path, where=f"task {spec.name}", hint=FETCH_AGAIN)
     if not any(example.document for example in examples):

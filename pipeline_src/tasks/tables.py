@@ -107,8 +107,7 @@ def json_lines(path: Path, required: Sequence[Column], header: bool, counts: Cou
         for column, value in fields.items():
             if not isinstance(value, str):
                 field = f"{column} = {json.dumps(value)}"
-                hint = "write a text or a number"
-                raise PipelineError("a value is not a text or a number", field, where=where, hint=hint)
+                raise PipelineError("a value is not a text or a number", field, where=where, hint="convert it to text")
             reject_surrogates(value, where)
         yield number, fields
 

@@ -141,7 +141,7 @@ class Task(ABC):
         if unmatched:
             problem = "an example has no prediction" if missing else "a prediction has an unknown example id"
             value = f"{min(unmatched)} and {len(unmatched) - 1} more"
-            hint = f"the predictions were made from other data: run the stage `finetune` for {self.spec.name} again"
+            hint = f"the predictions were made from other data: run the stage `finetune` again for {self.spec.name}"
             raise PipelineError(problem, value, where=f"task {self.spec.name}", hint=hint)
         return [by_id[example.id] for example in examples]
 

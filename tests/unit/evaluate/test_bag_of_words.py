@@ -14,7 +14,7 @@ def example(number: int, label: float, *texts: str) -> SimpleNamespace:
     return SimpleNamespace(id=str(number), texts=texts, label=label)
 
 
-def test_predict_regression_follows_the_words_within_the_range():
+def test_bag_of_words_regression_stays_within_range():
     training = [example(n, 5.0 * (n % 2), "good" if n % 2 else "bad", "film") for n in range(40)]
     spec = load_spec("stsb").model_copy(update={"columns": load_spec("cola").columns})  # of one text
     rows = predict(spec, training, [example(0, 0, "good", "film"), example(1, 0, "bad", "film")])
@@ -23,7 +23,7 @@ def test_predict_regression_follows_the_words_within_the_range():
 
 
 @pytest.mark.parametrize("trained", ["a film about cats", " "])
-def test_predict_similarity_is_cosine_of_rare_words(trained):
+def test_bag_of_words_similarity_weights_rare_words(trained):
     training = [example(n, 0.0, trained, trained) for n in range(3)]  # labels are not read
     pairs = [("a film", "a film"), ("a wombat", "the wombats"), ("a film", "the wombats"), ("?", "")]
     rows = predict(load_spec("stsb"), training, [example(n, 0, *texts) for n, texts in enumerate(pairs)])
@@ -36,17 +36,17 @@ def test_predict_similarity_is_cosine_of_rare_words(trained):
     [(["a b", "c"], [1, 1]), (["?", "!"], [1, 1]), (["?", "!", "."], [1, 1, 0])],
     ids=["one label", "no words", "no words, two labels"],
 )
-def test_predict_without_words_or_second_label_is_most_frequent_label(texts, labels):
+def test_bag_of_words_without_features_predicts_most_frequent_label(texts, labels):
     training = [example(n, label, text) for n, (text, label) in enumerate(zip(texts, labels, strict=True))]
     (row,) = predict(load_spec("cola"), training, [example(9, 0, "a")])
     assert row == {"id": "9", "prediction": load_spec("cola").labels[1]}
 
 
-def test_applies_unanswerable_questions_have_no_baseline():
+def test_bag_of_words_does_not_apply_to_unanswerable_questions():
     assert applies(load_spec("squad1")) and not applies(load_spec("squad2"))
 
 
-def test_predict_tagging_is_most_frequent_tag_of_the_word():
+def test_bag_of_words_tagging_uses_most_frequent_tag_of_word():
     training = [
         SimpleNamespace(words=("The", "king", "of", "Rome"), tags=("O", "O", "O", "B-LOC")),
         SimpleNamespace(words=("the", "Paris", "of", "of", "Rome"), tags=("O", "B-LOC", "O", "O", "B-PER")),
@@ -61,14 +61,14 @@ def tagged(*pairs: str) -> SimpleNamespace:
     return SimpleNamespace(id="7", words=words, tags=tags)
 
 
-def test_predict_tagging_reads_words_as_written():
+def test_bag_of_words_tagging_is_case_sensitive():
     training = [tagged("Bill/B-PER", "paid/O", "the/O", "bill/O")] * 3
     (row,) = predict(load_spec("ner"), training, [tagged("bill/O", "Bill/O", "The/O")])
     assert row["prediction"] == ["O", "B-PER", "O"]
 
 
 @pytest.mark.parametrize("tag", ["O", "B-LOC"])
-def test_predict_tagging_rule_for_unseen_words_is_the_best_on_held_out_examples(tag):
+def test_bag_of_words_rule_for_unseen_words_is_best_on_held_out_examples(tag):
     """Whether a word in another case is the word that was seen, or a new one, the last tenth of the examples tells."""
     seen = [tagged("mill/O", "Rome/B-LOC", "Rome/B-LOC", f"City{number}/B-LOC") for number in range(18)]
     held_out = [tagged(f"MILL/{tag}", "Rome/B-LOC")] * 2
@@ -76,13 +76,13 @@ def test_predict_tagging_rule_for_unseen_words_is_the_best_on_held_out_examples(
     assert row["prediction"] == [tag]
 
 
-def test_predict_tagging_of_equal_tags_takes_that_of_rare_words():
+def test_bag_of_words_tagging_tie_uses_most_frequent_tag_of_rare_words():
     training = [tagged("Bank/B-LOC", "Bank/B-ORG", f"firm{number}/B-ORG") for number in range(5)]
     (row,) = predict(load_spec("ner"), training, [tagged("Bank/O")])
     assert row["prediction"] == ["B-ORG"]
 
 
-def test_predict_answers_reads_words_as_written():
+def test_bag_of_words_answers_are_case_sensitive():
     answer = SimpleNamespace(text="Rome")
     training = [
         SimpleNamespace(id=str(n), question="where?", context="the rome of Rome", answers=[answer]) for n in range(9)
@@ -91,7 +91,7 @@ def test_predict_answers_reads_words_as_written():
     assert row["prediction"] == "Rome"
 
 
-def test_predict_retrieval_ranks_by_bm25():
+def test_bag_of_words_retrieval_ranks_by_bm25():
     corpus = ("the cat", "The cat sat on the mat", "cat cat dog", "?", "a wombat")
     queries = [Query(str(number), text, corpus, ((0,),)) for number, text in enumerate(("cat dog", "Cat?", "of", "a"))]
     rows = predict(load_spec("qnli_retrieval"), [], queries)
@@ -105,6 +105,6 @@ def test_predict_retrieval_ranks_by_bm25():
     assert [row["prediction"] for row in rows] == expected
 
 
-def test_predict_retrieval_without_words_keeps_order_of_corpus():
+def test_bag_of_words_retrieval_without_words_keeps_corpus_order():
     (row,) = predict(load_spec("qnli_retrieval"), [], [Query("0", "?", ("!", "."), ((1,),))])
     assert row["prediction"] == [0, 1]

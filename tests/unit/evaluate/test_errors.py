@@ -18,7 +18,7 @@ def result(gold: str = "1", predicted: str = "1", right: float = 1.0, **more) ->
     return ExampleResult(gold=gold, predicted=predicted, right=right, **fields)
 
 
-def test_confusion_has_every_label_in_the_task_s_order():
+def test_confusion_labels_keep_order_of_the_task():
     results = [result("neutral", "entailment"), result("neutral", "neutral"), result("neutral", "entailment")]
     assert confusion(load_spec("mnli"), results) == {
         "labels": ["contradiction", "entailment", "neutral"],
@@ -33,7 +33,7 @@ def test_confusion_tags_are_counted_by_word():
 
 
 @pytest.mark.parametrize("task", ["stsb", "squad1", "swag"])
-def test_confusion_task_without_labels_has_none(task: str):
+def test_confusion_of_task_without_labels_is_none(task: str):
     assert confusion(load_spec(task), [result()]) is None
 
 
@@ -48,7 +48,7 @@ def test_class_scores_equal_sklearn():
         assert [row[key] or 0.0 for row in rows] == pytest.approx(values if key == "support" else 100 * values), key
 
 
-def test_class_scores_without_examples_or_predictions_are_unknown():
+def test_class_scores_without_examples_or_predictions_are_none():
     rows = class_scores({"labels": ["a", "b", "c"], "counts": [[4, 0, 0], [1, 0, 0], [0, 0, 0]]})
     assert rows[0] == {"label": "a", "support": 4, "precision": 80.0, "recall": 100.0, "f1": pytest.approx(800 / 9)}
     assert rows[1] == {"label": "b", "support": 1, "precision": None, "recall": 0.0, "f1": 0.0}
@@ -56,7 +56,7 @@ def test_class_scores_without_examples_or_predictions_are_unknown():
 
 
 @pytest.mark.parametrize("task", ["ner", "stsb", "squad1"])
-def test_class_scores_are_of_classifications_alone(task: str):
+def test_error_analysis_has_class_scores_only_for_classification(task: str):
     assert error_analysis(load_spec(task), [result("O", "O")])["classes"] is None
 
 

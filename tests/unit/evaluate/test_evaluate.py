@@ -55,7 +55,7 @@ def score(task: str, *seeds: int) -> list[dict]:
 
 
 @pytest.mark.parametrize("task_source", ["synthetic", "official"])
-def test_evaluate_bag_of_words_baseline_only_on_official_task(project, task_source):
+def test_evaluate_bag_of_words_baseline_is_only_on_official_task(project, task_source):
     for file in ("train.tsv", "dev.tsv"):
         rows = ["a cat\ta cat\t5", "a cat\tno dog\t0", "a cat\ta cat sat\t3"]
         write_table(project / "data/tasks/stsb" / file, "sentence1\tsentence2\tscore", *rows)
@@ -103,7 +103,7 @@ def test_evaluate_task_details_list_runs_spread_and_errors(study):
     assert sum(members["examples"] for members in errors["lengths"]) == 4
 
 
-def test_evaluate_best_epoch_is_marked(study):
+def test_evaluate_task_with_best_epoch_is_listed(study):
     evaluate_rte()
     assert read_json("results/scores.json")["best_epoch"] == []
     write_run("rte", "2", one_run(100.0), recipe={"select": "best"})
@@ -114,7 +114,7 @@ def test_evaluate_best_epoch_is_marked(study):
     assert score_rows(scores)[0].marks == " (synthetic, best epoch, best of a grid)"
 
 
-def test_evaluate_best_of_a_grid_is_marked(study):
+def test_evaluate_task_with_grid_is_listed(study):
     evaluate_rte()
     scores = read_json("results/scores.json")
     assert scores["best_of_grid"] == ["rte"] and score_rows(scores)[0].marks == " (synthetic, best of a grid)"
@@ -132,7 +132,7 @@ def test_evaluate_missing_predictions_are_rejected(study):
         score("rte", 1, 4)
 
 
-def test_score_task_best_of_equal_seeds_is_the_first_and_other_seeds_are_ignored(study):
+def test_score_task_equal_seeds_select_the_first_seed(study):
     (row,) = score("rte", 1)
     assert row["values"] == [25.0] and row["deviation"] is None and row["best"] == 25.0
     write_predictions("rte", "1", "pretrained/rte.jsonl", GOLD)
@@ -140,13 +140,13 @@ def test_score_task_best_of_equal_seeds_is_the_first_and_other_seeds_are_ignored
     assert row["values"] == [100.0, 100.0] and row["best_seed"] == 1
 
 
-def test_evaluate_missing_runs_are_rejected(study):
+def test_evaluate_missing_run_json_is_rejected(study):
     (study / "results/predictions/rte/2/predicted/run.json").unlink()
     with pytest.raises(PipelineError, match=r"file not found: results/predictions/rte/2/predicted/run.json"):
         evaluate_rte()
 
 
-def test_evaluate_damaged_predictions_are_rejected_and_nothing_is_written(study):
+def test_evaluate_damaged_predictions_are_rejected_before_writing(study):
     path = study / "results/predictions/rte/1/predicted/pretrained/rte.jsonl"
     path.write_text('{"id": "0", "predic')
     with pytest.raises(PipelineError, match="rte.jsonl"):
@@ -175,7 +175,7 @@ def test_score_task_best_seed_is_the_same_for_all_eval_sets(project):
     assert {row["best_seed"] for row in rows.values()} == {3}
 
 
-def test_evaluate_other_figures_are_kept_with_the_task(study, monkeypatch):
+def test_evaluate_values_other_than_metrics_are_in_task_details(study, monkeypatch):
     class WithThreshold(Classification):
         def score(self, *given):
             return {**super().score(*given), "threshold": -1.5}

@@ -51,7 +51,7 @@ def jsonl(labelled: bool) -> str:
 
 
 @pytest.mark.parametrize(("suffix", "content"), [("tsv", tsv), ("jsonl", jsonl)])
-def test_custom_task_from_catalogue_entry_to_score_table(project: Path, catalogue: Path, suffix: str, content):
+def test_custom_task_from_catalogue_entry_appears_in_score_table(project: Path, catalogue: Path, suffix: str, content):
     (catalogue / "tasks/reviews.yaml").write_text(TASK.replace("SUFFIX", suffix))
     (catalogue / "task_sources/reviews.yaml").write_text(SOURCE)
     folder = project / "data/own/reviews"
@@ -97,7 +97,7 @@ def documented(start: str) -> str:
     return start + text.split(f"```yaml\n{start}")[1].split("```")[0]
 
 
-def test_documented_retrieval_task_in_beir_layout_is_read(project: Path, catalogue: Path):
+def test_documented_retrieval_task_in_beir_layout_is_readable(project: Path, catalogue: Path):
     (catalogue / "tasks/nano_nq.yaml").write_text(documented("kind: retrieval"))
     own = "{path: ., url: 'file:data/own/nano_nq/*'}, {path: qrels, url: 'file:data/own/nano_nq/qrels/*'}"
     about = "description: NanoNQ\nlicence: ours\ncitation: none\n"

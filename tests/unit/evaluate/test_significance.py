@@ -70,7 +70,7 @@ def test_score_interval_grouped_examples_coverage_is_93_to_97_percent(monkeypatc
 
 
 @pytest.mark.parametrize(("metric", "expected"), [("entity_f1", 40.0), ("accuracy", 100 * 4 / 6)])
-def test_make_units_sentences_of_a_document_are_one_unit(metric, expected):
+def test_make_units_sentences_of_one_document_form_one_unit(metric, expected):
     gold = [["O", "B-PER", "I-PER"], ["B-LOC"], ["O", "O"]]
     given = [["O", "B-PER", "O"], ["B-LOC"], ["B-LOC", "O"]]
     units = make_units(tagging.METRICS[metric](gold, [given, gold]), [1, 1], [0, 0, 1])
@@ -78,7 +78,7 @@ def test_make_units_sentences_of_a_document_are_one_unit(metric, expected):
     assert units.count == 2
 
 
-def test_score_interval_without_error_is_exact_binomial():
+def test_score_interval_of_perfect_accuracy_is_exact_binomial():
     units = units_of("accuracy", [1, 0] * 250, [1, 0] * 250)
     low, high = score_interval(units, 0, resampled_values(units, 1)[0])
     assert (low, high) == (pytest.approx(100 * 0.025 ** (1 / 500)), 100.0)
@@ -137,7 +137,7 @@ def test_compare_examples_needed_give_80_percent_power():
     assert 0.7 < significant / 200 < 0.9
 
 
-def test_compare_scores_are_means_over_seeds():
+def test_compare_difference_is_between_means_over_seeds():
     gold = np.array([0, 1] * 50)
     half = np.where(np.arange(100) < 50, gold, 1 - gold)
     result = judged("accuracy", gold, [gold, half], [half], runs=(2, 1))
@@ -154,14 +154,14 @@ def test_compare_different_numbers_of_runs_compares_means():
 
 
 @pytest.mark.parametrize("metric", ["matthews", "f1", "pearson", "spearman"])
-def test_score_interval_constant_resamples_give_none(metric):
+def test_score_interval_constant_resamples_return_none(metric):
     units = units_of(metric, [0, 1] * 150, [0] * 300)
     assert units.score(0) == 0.0 and score_interval(units, 0, resampled_values(units, 1)[0]) is None
 
 
 @pytest.mark.parametrize("metric", ["matthews", "f1", "macro_f1"])
 @pytest.mark.parametrize("often", [2, 5])
-def test_score_interval_without_error_reaches_score_with_few_errors(metric, often):
+def test_score_interval_of_perfect_score_reaches_score_with_few_errors(metric, often):
     count = 300
     gold = [int(number % often == 0) for number in range(count)]
     units = units_of(metric, gold, gold)

@@ -75,7 +75,7 @@ def study(project, made):
     return project
 
 
-def test_submissions_glue_zip_has_eleven_files_of_the_best_seed(study):
+def test_submissions_glue_zip_has_eleven_files_of_best_seed(study):
     contents = evaluate()
     assert contents == {
         "files": sorted([*(f"{name}.tsv" for name in GLUE), "swag.csv"]),
@@ -98,7 +98,7 @@ def test_submissions_glue_zip_has_eleven_files_of_the_best_seed(study):
     assert (SUBMITTED / "swag.csv").read_text().split("\n")[0] == ",pred"
 
 
-def test_submissions_wnli_is_the_majority_class(study):
+def test_submissions_wnli_predicts_majority_class(study):
     path = study / "data/tasks/wnli/train.tsv"
     header, *rows = path.read_text().splitlines()
     # One row of label 0, all others of label 1: every test example gets 1.
@@ -107,7 +107,7 @@ def test_submissions_wnli_is_the_majority_class(study):
     assert {line.split("\t")[1] for line in (SUBMITTED / "WNLI.tsv").read_text().splitlines()[1:]} == {"1"}
 
 
-def test_majority_of_equal_labels_is_the_first():
+def test_majority_of_equally_frequent_labels_is_the_first_label():
     assert majority(load_spec("wnli"), [SimpleNamespace(label=label) for label in (1, 0)]) == "0"
 
 

@@ -70,7 +70,7 @@ def inputs(make_study) -> Path:
     return root
 
 
-def test_finetune_student_learns_teachers_predictions_without_labels(study):
+def test_finetune_student_learns_predictions_of_teacher_without_labels(study):
     taught = answers("taught.jsonl")
     agree = np.mean([one == other for one, other in zip(fine_tune_student(), taught, strict=True)])
     assert agree > 0.9 and {"0", "1"} == set(taught)
@@ -78,7 +78,7 @@ def test_finetune_student_learns_teachers_predictions_without_labels(study):
     assert np.mean([one == other for one, other in zip(alone, taught, strict=True)]) < 0.75
 
 
-def test_distillation_stopped_in_either_part_resumes_to_same_bytes(study, monkeypatch):
+def test_distillation_stopped_in_either_part_resumes_with_same_bytes(study, monkeypatch):
     fine_tune_student()
     undisturbed = Path("models/finetuned/sst2/1/kept-model/model.safetensors").read_bytes()
     per_epoch = -(-len(Path("data/tasks/sst2/train.tsv").read_text().splitlines()[1:]) // 64)
@@ -92,7 +92,7 @@ def test_distillation_stopped_in_either_part_resumes_to_same_bytes(study, monkey
     assert Path("models/finetuned/sst2/1/kept-model/model.safetensors").read_bytes() == undisturbed
 
 
-def test_load_fit_dense_uses_projection_of_student(study):
+def test_load_fit_dense_loads_projection_from_student_folder(study):
     config, draw = BertConfig(30, 32, 1, 2, 64, 64), torch.Generator().manual_seed(1)
     stored = {"fit_dense.weight": torch.randn(64, 32), "fit_dense.bias": torch.randn(64)}
     weights = load_file(f"{STUDENT}/model.safetensors")
@@ -187,7 +187,7 @@ def add_lstm(folder: Path) -> None:
         (shutil.rmtree, "(?s)no teacher for this task.*finetune.teacher"),
     ],
 )
-def test_finetune_unfit_teacher_is_rejected_before_training(study, monkeypatch, spoil, message):
+def test_finetune_unsuitable_teacher_is_rejected_before_training(study, monkeypatch, spoil, message):
     spoil(Path("models/teacher/finetuned/sst2/1/kept-model"))
     # No trainer is made.
     monkeypatch.setattr("pipeline_src.finetune.task_trainer.make_trainer", None)
@@ -200,7 +200,7 @@ def test_finetune_without_layer_imitation_accepts_teacher_with_other_heads(study
     assert len(fine_tune_student(layer_epochs=0, epochs=1)) == len(answers("taught.jsonl"))
 
 
-def test_finetune_augmented_texts_are_cached(study, monkeypatch, caplog):
+def test_finetune_augmented_features_are_cached(study, monkeypatch, caplog):
     entries = len(Path(STUDENT, "vocab.txt").read_text(encoding="utf-8").splitlines())
     Path("models/teacher/word_vectors").mkdir()
     save_file({VECTORS: torch.randn(entries, 8)}, "models/teacher/word_vectors/model.safetensors")

@@ -35,12 +35,12 @@ def build(head: str, outputs: int, frozen: str, config: BertConfig = CONFIG) -> 
     return model
 
 
-def test_layer_mixes_equal_names_of_params():
+def test_layer_mixes_names_equal_allowed_values_of_feature_layers():
     assert tuple(LAYER_MIXES) == get_args(Frozen) == tuple(LAYERS)
 
 
 @pytest.mark.parametrize("name", LAYER_MIXES)
-def test_frozen_layers_mix_layers_of_paper(name: str):
+def test_frozen_layers_combine_same_layers_as_paper(name: str):
     part = FrozenLayers(name, 5, 32)
     assert part.layers == LAYERS[name]
     states = [torch.full((3, 32), float(layer)) for layer in part.layers]
@@ -57,7 +57,7 @@ def test_frozen_layers_mix_layers_of_paper(name: str):
 @pytest.mark.parametrize(
     ("head", "outputs", "rows"), [("sequence", 3, 3), ("choice", 1, 3), ("span", 2, 14), ("token", 9, 14)]
 )
-def test_bert_for_task_frozen_encoder_output_shape(name: str, head: str, outputs: int, rows: int):
+def test_bert_for_task_frozen_encoder_output_has_expected_shape(name: str, head: str, outputs: int, rows: int):
     model = build(head, outputs, name).eval()
     result = model(IDS, SEGMENTS, STARTS)
     assert result.shape == (rows, outputs)
@@ -65,7 +65,7 @@ def test_bert_for_task_frozen_encoder_output_shape(name: str, head: str, outputs
 
 
 @pytest.mark.parametrize("name", ["last", "weighted_all", "concat_last_four"])
-def test_frozen_encoder_weights_do_not_train(name: str):
+def test_frozen_encoder_weights_stay_unchanged_in_training(name: str):
     model = build("token", 4, name).train()
     before = {key: value.clone() for key, value in model.state_dict().items()}
     optimizer = make_optimizer(model, 0.1, 0.01)

@@ -81,7 +81,7 @@ def test_finetune_saved_model_is_loaded_by_transformers_with_equal_outputs(study
 
 
 @pytest.mark.parametrize("task", ["stsb", "rte", "sst2"])
-def test_finetune_two_towers_changes_pair_tasks_only(study, task):
+def test_finetune_bi_encoder_changes_only_pair_tasks(study, task):
     result = []
     for pair_head in ("cross_encoder", "bi_encoder"):
         folder = fine_tune(task, pair_head=pair_head)
@@ -110,7 +110,7 @@ def test_finetune_dropout_overrides_dropout_of_encoder(study):
     assert losses[0] != losses[1]
 
 
-def test_finetune_class_weights_change_classifications_alone(study):
+def test_finetune_class_weights_change_only_classification(study):
     train = Path("data/tasks/sst2/train.tsv")
     header, *lines = train.read_text(encoding="utf-8").splitlines(keepends=True)
     few = [line for line in lines if line.endswith("1\n")][:40]
@@ -138,7 +138,7 @@ def test_load_task_teacher_first_last_pooling_is_restored(study):
     assert result == [row["prediction"] for row in predictions()]
 
 
-def test_finetune_repeats_bytes_and_other_seed_differs(study):
+def test_finetune_same_seed_writes_same_bytes(study):
     hashes = []
     for seed in ("1", "1", "2"):
         hashes.append(hash_file(fine_tune(seed=seed) / "model.safetensors"))
@@ -180,7 +180,7 @@ def test_label_names_equal_transformers(task, labels):
     ("after", "recipe"),
     [(3, {}), (17, {}), (40, {}), (25, {"epochs": 3, "select": "best"})],
 )
-def test_finetune_stopped_anywhere_resumes_to_same_bytes(study, monkeypatch, after, recipe):
+def test_finetune_stopped_anywhere_resumes_with_same_bytes(study, monkeypatch, after, recipe):
     wanted = {"learning_rates": (1e-3, 2e-3), "random_baseline": True, **recipe}
     fine_tune(**wanted)
     uninterrupted = hashes_of_outputs()
@@ -204,7 +204,7 @@ def test_finetune_stopped_anywhere_resumes_to_same_bytes(study, monkeypatch, aft
     ("rate", "effect"),
     [(0.0, "last bits may differ by rounding"), (0.1, "dropout may draw other masks from here on")],
 )
-def test_finetune_resumed_with_other_microbatches_says_what_changes(study, monkeypatch, caplog, rate, effect):
+def test_finetune_resumed_with_other_microbatches_logs_what_changes(study, monkeypatch, caplog, rate, effect):
     with monkeypatch.context() as patch:
         stop_after(3, patch)
         with pytest.raises(Interrupted):
@@ -244,7 +244,7 @@ def test_finetune_random_baseline_is_reused_for_encoder_of_same_config(study, mo
         assert len(steps) == num_steps, f"another {change}, another baseline"
 
 
-def test_finetune_random_weights_have_a_grid_of_their_own(study):
+def test_finetune_random_weights_use_their_own_grid(study):
     own = {"random_learning_rates": (1e-4, 2e-3), "random_epochs": 2, "random_baseline": True, "label_counts": (40,)}
     fine_tune(**own)
     runs = recorded_runs()
@@ -259,7 +259,7 @@ def test_finetune_random_weights_have_a_grid_of_their_own(study):
     assert list(Path("data/baselines/sst2/1").iterdir()) == [baseline], "a baseline depends on its own grid alone"
 
 
-def test_finetune_run_json_records_kept_epoch(study):
+def test_finetune_run_json_records_selected_epoch(study):
     for select in ("last", "best"):
         fine_tune(epochs=3, select=select)
         result = read_json("results/predictions/sst2/1/predicted/run.json")

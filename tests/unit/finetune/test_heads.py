@@ -17,7 +17,7 @@ def batch_of(labels: torch.Tensor, lengths: tuple[int, ...] = (1,)) -> TaskBatch
     return TaskBatch(ids, ids, cu_seqlens, labels, len(labels), np.array(lengths), np.arange(len(labels)))
 
 
-def test_span_loss_normalises_over_own_sequence():
+def test_span_loss_normalises_over_each_sequence():
     torch.manual_seed(0)
     outputs, labels = torch.randn(10, 2), torch.tensor([[1, 3], [0, 5]])
     expected = [
@@ -34,7 +34,7 @@ def test_choice_loss_compares_choices_of_one_item():
     assert choice_loss(outputs, batch_of(torch.tensor([0, 0]))) > 5
 
 
-def test_sequence_loss_integer_labels_are_classes_and_float_labels_regression():
+def test_sequence_loss_is_cross_entropy_or_mse_by_label_type():
     outputs = torch.tensor([[1.0], [3.0]])
     assert sequence_loss(outputs, batch_of(torch.tensor([2.0, 3.0]))) == 0.5
     assert sequence_loss(torch.tensor([[0.0, 9.0]]), batch_of(torch.tensor([1]))) < 0.01

@@ -20,7 +20,7 @@ def keep(grid: Grid, point: GridPoint, score: float, model: bool = True) -> None
     grid.add(point, 0.5, {"mcc": score}, "mcc", rows, save if model else None, epoch=1)
 
 
-def test_grid_keeps_best_run_only_and_is_reopened(tmp_path):
+def test_grid_reopened_has_all_runs_and_files_of_best_run(tmp_path):
     grid = Grid(tmp_path / "grid", "pretrained")
     for point, score in zip(POINTS, (1.0, 3.0, 2.0), strict=True):
         keep(grid, point, score)
@@ -57,7 +57,7 @@ def stop(*_):
 
 
 @pytest.mark.parametrize("damage", ["predictions", "lost", "empty", "number"])
-def test_grid_damaged_file_is_trained_again(tmp_path, caplog, damage):
+def test_grid_damaged_file_resets_all_runs(tmp_path, caplog, damage):
     keep(Grid(tmp_path / "grid", "random"), POINTS[0], 1.0)
     in_list = damage in ("empty", "number")
     file = tmp_path / "grid" / ("runs.json" if in_list else "run-0/predictions/cola.jsonl")
@@ -91,7 +91,7 @@ def test_baseline_grid_finish_removes_oldest(tmp_path):
 
 @needs_root
 @pytest.mark.parametrize("closed", [None, "grid", "grid/run-0", "grid/runs.json"])
-def test_grid_of_another_user_is_read_or_another_folder_is_used(tmp_path, monkeypatch, closed):
+def test_grid_inaccessible_folder_of_another_user_is_bypassed(tmp_path, monkeypatch, closed):
     monkeypatch.chdir(tmp_path)
     share(tmp_path)
 
@@ -114,7 +114,7 @@ def test_grid_of_another_user_is_read_or_another_folder_is_used(tmp_path, monkey
 
 
 @needs_root
-def test_grid_finished_by_another_user_is_marked_as_far_as_permitted(tmp_path, monkeypatch):
+def test_baseline_grid_finish_ignores_missing_permission(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     share(tmp_path)
     keep(BaselineGrid(Path("grid"), "random"), POINTS[0], 1.0)

@@ -47,7 +47,7 @@ def test_label_curve_has_point_for_every_count_and_for_whole_file(study):
 
 
 @pytest.mark.parametrize("task", ["sst2", "pos"])
-def test_training_part_has_features_of_its_examples(study, task):
+def test_training_part_features_equal_features_of_its_examples(study, task):
     data = TaskData(load_spec(task), Path("models/pretrained/phase2"), 32)
     part = labelled_part(task, "1", data.task.read(data.folder / data.spec.train), 25)
     expected, result = data.task.features(part, data.tokenizer, 32), data.training_part(25, "1")

@@ -105,7 +105,7 @@ def assert_equal(rows: list[dict[str, Any]], expected: list[dict[str, Any]], pre
 
 
 @pytest.mark.parametrize(("task", "changes"), CASES, ids=[f"{task} {' '.join(map(str, c))}" for task, c in CASES])
-def test_load_copied_folder_predicts_what_the_stage_wrote(study, monkeypatch, task, changes):
+def test_load_copied_folder_repeats_predictions_of_the_stage(study, monkeypatch, task, changes):
     folder = fine_tune(task, **changes)
     expected = predictions(task)
     predictor, file = elsewhere(folder, task, monkeypatch)
@@ -124,7 +124,7 @@ def test_load_copied_folder_predicts_what_the_stage_wrote(study, monkeypatch, ta
         ("distilbert", "squad1", {}),
     ],
 )
-def test_load_member_of_the_family_predicts_what_the_stage_wrote(study, monkeypatch, architecture, task, options):
+def test_load_every_architecture_repeats_predictions_of_the_stage(study, monkeypatch, architecture, task, options):
     folder = Path("models/pretrained/phase2")
     shutil.copytree(folder, "vocabulary")
     shutil.rmtree(folder)
@@ -232,7 +232,7 @@ def test_predictor_tags_equal_transformers(study, monkeypatch):
     assert compared > 3
 
 
-def test_predictor_texts_in_memory_and_longer_than_the_limit(study):
+def test_predictor_text_longer_than_max_length_is_truncated(study):
     predictor = load(fine_tune("sst2", max_length=16))
     texts = ["a fine film", "a film " * 40]
     rows = predictor([TextExample(str(index), (text,)) for index, text in enumerate(texts)])
@@ -241,7 +241,7 @@ def test_predictor_texts_in_memory_and_longer_than_the_limit(study):
     assert shorter["probabilities"] == pytest.approx(rows[1]["probabilities"]), "cut to 16 tokens as in the training"
 
 
-def test_load_needs_no_entry_of_the_catalogue(study, catalogue):
+def test_load_works_without_catalogue_entry(study, catalogue):
     folder = fine_tune("squad2", max_length=40)
     spec = load_spec("squad2")
     shutil.rmtree(catalogue)
@@ -262,7 +262,7 @@ def test_load_needs_no_entry_of_the_catalogue(study, catalogue):
         (lambda config: config["finetune"].update(feature_layers="last"), "weights do not fit the config"),
     ],
 )
-def test_load_settings_that_do_not_fit_are_rejected(study, change, message):
+def test_load_invalid_settings_are_rejected(study, change, message):
     folder = fine_tune("sst2")
     config = read_json(folder / "config.json")
     change(config)
@@ -271,7 +271,7 @@ def test_load_settings_that_do_not_fit_are_rejected(study, change, message):
         load(folder)
 
 
-def test_documented_python_predicts(study, root, capsys):
+def test_documented_python_example_prints_predictions(study, root, capsys):
     fine_tune("rte")
     text = (root / "docs/tasks.md").read_text(encoding="utf-8")
     (program,) = (
@@ -284,6 +284,6 @@ def test_documented_python_predicts(study, root, capsys):
 
 
 @pytest.mark.parametrize(("changes", "name"), [({}, "BertForSequenceClassification"), ({"bilstm": True}, "BertModel")])
-def test_finetuned_card_of_an_lstm_names_the_class_of_the_encoder(study, changes, name):
+def test_model_card_of_model_with_lstm_names_encoder_class(study, changes, name):
     text = (fine_tune("sst2", **changes) / "README.md").read_text(encoding="utf-8")
     assert f"{name}.from_pretrained" in text and "pipeline_src predict sst2 FILE --model FOLDER" in text

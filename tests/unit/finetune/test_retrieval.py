@@ -26,7 +26,7 @@ def inputs(make_study) -> Path:
 RECIPE = {"learning_rates": 2e-3, "batch_sizes": 32, "max_length": MAX_LENGTH}
 
 
-def test_finetune_retrieval_scores_equal_those_of_mteb_on_exported_folder(study):
+def test_finetune_retrieval_scores_equal_mteb(study):
     recipe = {**RECIPE, "epochs": 2, "random_baseline": True}
     folder = fine_tune(TASK, **recipe)
     config = read_json(folder / "config.json")
@@ -86,7 +86,7 @@ def test_finetune_retrieval_batch_is_not_split_into_microbatches(study):
     assert losses[0] == losses[1]
 
 
-def test_eval_set_with_a_corpus_depends_on_its_files(study):
+def test_eval_set_features_depend_on_corpus_and_query_files(study):
     folder = Path("data/tasks/mine")
     folder.mkdir(parents=True)
     (folder / "dev.tsv").write_text("q\tp\nq1\td2\n")

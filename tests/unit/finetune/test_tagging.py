@@ -47,7 +47,7 @@ def test_finetune_ner_predicts_every_sentence_of_both_eval_sets(study):
     assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"]
 
 
-def test_finetune_pos_frozen_encoder_is_saved_unchanged(study):
+def test_finetune_frozen_encoder_is_saved_unchanged(study):
     folder = fine_tune("pos", feature_layers="weighted_all", learning_rates=2e-3, batch_sizes=8)
     before = load_file("models/pretrained/phase2/model.safetensors")
     after = load_file(folder / "model.safetensors")

@@ -84,7 +84,7 @@ def test_balanced_class_weights_equal_sklearn():
 
 @pytest.mark.parametrize("tokens", [10_000, 100])
 @pytest.mark.parametrize("loss", [sequence_loss, token_loss])
-def test_class_weights_give_the_weighted_mean_of_torch_however_a_batch_is_cut(loss, tokens):
+def test_class_weights_loss_equals_torch_for_any_microbatches(loss, tokens):
     rng, many = np.random.default_rng(1), features(sequences=64, seed=2)
     if loss is token_loss:
         labels = np.where(rng.random(len(many.ids)) < 0.5, NO_TAG, rng.choice(3, len(many.ids), p=(0.8, 0.15, 0.05)))
@@ -111,7 +111,7 @@ def test_evaluation_batches_cover_every_item_longest_first(tokens, per_item):
     assert all(len(batch.ids) <= tokens or len(batch.labels) == 1 for batch in batches)
 
 
-def test_task_data_squad1_trains_on_no_question_without_its_answer(tmp_path, monkeypatch):
+def test_task_data_squad1_question_with_missing_answer_is_dropped(tmp_path, monkeypatch):
     """Its windows would all be labelled as [CLS], which no answer of SQuAD 1.1 is."""
     monkeypatch.chdir(tmp_path)
     Path("data/tasks/squad1").mkdir(parents=True)

@@ -76,7 +76,7 @@ def test_task_trainer_select_best_damaged_checkpoint_is_rejected(study):
 
 
 @pytest.mark.parametrize("architecture", ["bert", "deberta", "deberta_v2", "modernbert", "bilstm", "albert"])
-def test_task_trainer_trains_after_predicting_same_lengths(study, architecture):
+def test_task_trainer_can_train_after_predicting_same_lengths(study, architecture):
     size = ModelParams(architecture=architecture, num_hidden_layers=2, hidden_size=64)
     config = load_architecture(architecture).config.from_params(size, 600)
     save_masked_lm(Path("models/other"), config, config.names.classes["masked_lm"])

@@ -19,12 +19,12 @@ def test_attention_maps_causal_model_has_no_weight_on_later_tokens():
         torch.testing.assert_close(maps.sum(-1), torch.ones(maps.shape[:-1]))
 
 
-def test_merge_tokens_two_subwords_as_worked_by_hand():
+def test_merge_tokens_two_subwords_equal_hand_computed_values():
     maps = torch.tensor([[0.5, 0.25, 0.25], [0.2, 0.6, 0.2], [0.4, 0.2, 0.4]])
     torch.testing.assert_close(merge_tokens(maps, [0, 1, 1]), torch.tensor([[0.5, 0.5], [0.3, 0.7]]))
 
 
-def test_unit_of_tokens_numbers_special_tokens_and_words_in_order(model):
+def test_unit_of_tokens_numbers_tokens_in_order(model):
     assert unit_of_tokens(model, [0, 2, 2, 3]) == [0, 1, 2, 2, 3, 4]  # [CLS], three words, [SEP]
 
 

@@ -8,7 +8,7 @@ import pytest
 from pipeline_src.interpret.bootstrap import balanced, balancing, interval, intervals, mean
 
 
-def test_interval_equal_rates_contains_0_and_a_better_first_is_above(rng):
+def test_interval_contains_0_for_equal_rates_only(rng):
     first, second = rng.random(900) < 0.6, rng.random(900) < 0.6
     documents = [str(number // 30) for number in range(900)]
     low, high = interval(first, second, documents, 1)
@@ -17,20 +17,20 @@ def test_interval_equal_rates_contains_0_and_a_better_first_is_above(rng):
     assert interval(second, np.ones(900), documents, 1)[1] < -0.3
 
 
-def test_intervals_independent_words_are_as_wide_as_the_normal_approximation(rng):
+def test_intervals_of_independent_words_equal_normal_approximation(rng):
     correct = rng.random(900) < 0.6
     (ends,) = intervals(correct[None], [str(number // 30) for number in range(900)], 1)
     half = 1.96 * (correct.mean() * (1 - correct.mean()) / 900) ** 0.5
     assert ends == pytest.approx([correct.mean() - half, correct.mean() + half], abs=0.01)
 
 
-def test_intervals_resample_documents_not_words():
+def test_intervals_resample_whole_documents():
     values = np.array([[0.0] * 30 + [1.0] * 10])
     assert intervals(values, ["one"] * 40, 1) == [[0.25, 0.25]]  # a resample of one document is that document
     assert intervals(values, ["one"] * 30 + ["two"] * 10, 1) == [[0.0, 1.0]]  # a quarter has each of them twice
 
 
-def test_balancing_counts_every_label_the_same():
+def test_balancing_gives_every_label_equal_weight():
     labels = np.array([0, 0, 0, 2])  # no word has label 1
     assert balancing(np.array([True, True, False, False]), labels) == pytest.approx([2 / 3, 2 / 3, 0, 0])
     assert balanced(np.array([True, True, False, False]), labels) == 0.3333

@@ -14,7 +14,7 @@ def test_read_texts_training_and_validation_share_no_document(project):
     assert train and test and not train & test and {name.split(":")[0] for name in train} == {"books", "wikipedia/all"}
 
 
-def test_read_tagged_labels_are_indices_of_the_tags_up_to_the_words(tmp_path):
+def test_read_tagged_returns_tag_indices_up_to_max_words(tmp_path):
     path = tmp_path / "dev.conllu"
     rows = [("He", "PRON"), ("saw", "VERB"), None, ("Go", "VERB"), None, ("Stop", "VERB"), None]
     path.write_text("".join(f"1\t{row[0]}\t_\t{row[1]}\t_\t_\t_\t_\t_\t_\n" if row else "\n" for row in rows))

@@ -32,7 +32,7 @@ def folder(tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize("name", member_names("models"))
-def test_write_measures_of_every_member_skip_what_it_lacks(name, folder, monkeypatch, capsys):
+def test_write_measures_every_architecture_skips_unsupported_measures(name, folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     saved = make_model(name)
     model = ProbedModel.open(save(folder / name, saved))
@@ -61,14 +61,14 @@ def test_write_measures_of_every_member_skip_what_it_lacks(name, folder, monkeyp
         torch.testing.assert_close(maps.sum(-1), torch.ones(maps.shape[:-1]))
 
 
-def test_attention_maps_local_window_hides_the_rest():
+def test_attention_maps_local_attention_is_zero_outside_window():
     model = make_model("modernbert", local_attention=4, global_attn_every_n_layers=2)
     ((_, maps),) = attention_maps(model, [[5, 6, 7, 8, 9, 10]])
     apart = (torch.arange(8)[:, None] - torch.arange(8)).abs()
     assert not maps[1][:, apart > 2].any() and (maps[1][:, apart <= 2] > 0).all() and (maps[0] > 0).all()
 
 
-def test_log_probabilities_deberta_are_of_the_mask_decoder():
+def test_log_probabilities_deberta_use_enhanced_mask_decoder():
     model = make_model("deberta", mask_decoder=True)
     ids, segments, layout = model.pack([[5, model.mask, 7]])
     (log_probs,) = model.log_probabilities([[5, model.mask, 7]], [[1]])
@@ -80,7 +80,7 @@ def test_log_probabilities_deberta_are_of_the_mask_decoder():
     assert (log_probs - encoded).abs().max() > 0.01
 
 
-def test_open_next_word_head_is_no_mlm_head(tmp_path):
+def test_open_next_word_head_is_not_used_as_mlm_head(tmp_path):
     saved = make_model("bilstm")
     if hasattr(saved.head, "transform"):
         del saved.head.transform

@@ -22,7 +22,7 @@ def test_complete_fills_every_mask_with_a_word(model, how):
     assert not {model.mask, *(token for run in model.template.special_ids for token in run)} & set(steps[-1])
 
 
-def test_ways_choose_the_masks_of_the_next_step():
+def test_ways_choose_expected_masks_for_next_step():
     masked, best = [0, 2, 3], torch.tensor([-2.0, -0.1, -0.5, -1.0])  # position 1 is filled
     assert {name: way(masked, best) for name, way in WAYS.items()} == {
         "at once": [0, 2, 3],
@@ -31,7 +31,7 @@ def test_ways_choose_the_masks_of_the_next_step():
     }
 
 
-def test_completions_repeated_is_the_share_of_copies():
+def test_completions_repeated_equals_share_of_repeated_tokens():
     ways = completions(unigram_model(b=0.5), ["a"], 4)[0]["ways"]
     assert ways["at once"] == {"texts": ["b b b b"], "repeated": 0.75}
     assert ways["left to right"]["texts"] == ["b", "b b", "b b b", "b b b b"]
@@ -47,7 +47,7 @@ def test_completions_long_prompt_keeps_its_end(model, monkeypatch):
 @pytest.mark.parametrize(
     "model", [replace(make_model(), head=None), make_model(is_decoder=True)], ids=["no head", "clm"]
 )
-def test_generation_model_that_fills_no_masks_is_skipped(model):
+def test_generation_model_without_mlm_head_is_skipped(model):
     for measure in (
         lambda: completions(model, ["a"], 2),
         lambda: fill_masks(model, [("a [MASK]", "b")]),
@@ -56,7 +56,7 @@ def test_generation_model_that_fills_no_masks_is_skipped(model):
             measure()
 
 
-def test_fill_masks_rank_and_probabilities_as_worked_by_hand():
+def test_fill_masks_rank_and_probabilities_equal_hand_computed_values():
     model = unigram_model(a=0.5, b=0.25, c=0.125)
     first, *unranked = fill_masks(model, [("a [MASK] .", "b"), ("[MASK] a", "b c"), ("a [MASK] .", "Москва")])
     likeliest = [["a", 0.5], ["b", 0.25], ["c", 0.125]]
@@ -65,7 +65,7 @@ def test_fill_masks_rank_and_probabilities_as_worked_by_hand():
 
 
 @pytest.mark.parametrize(("before", "after"), [("a", "c"), ("d " * 60 + "a", "c")], ids=["short", "beyond the input"])
-def test_fill_masks_predicts_at_the_mask(model, before, after):
+def test_fill_masks_predicts_at_mask_of_truncated_text(model, before, after):
     (prediction,) = fill_masks(model, [(f"{before} [MASK] {after}", "b")])
     context = model.tokenizer.encode(before, add_special_tokens=False).ids[1 - model.max_tokens :]
     ids = [*context, model.mask, *model.ids(after)][: model.max_tokens]
@@ -75,6 +75,6 @@ def test_fill_masks_predicts_at_the_mask(model, before, after):
 
 
 @pytest.mark.parametrize("text", ["none", "[MASK] and [MASK]"])
-def test_params_text_without_one_mask_is_rejected(text):
+def test_params_text_without_exactly_one_mask_is_rejected(text):
     with pytest.raises(ValueError, match="not once"):
         InterpretationParams(masks=((text, "a"),))

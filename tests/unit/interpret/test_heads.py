@@ -43,11 +43,11 @@ def uniform() -> ProbedModel:
 
 
 @pytest.mark.parametrize(("shift", "role"), [(1, "next"), (-1, "previous"), (0, "self")])
-def test_head_roles_planted_head_has_its_role(shift, role):
+def test_head_roles_planted_head_gets_expected_role(shift, role):
     assert head_roles(planted(shift), SENTENCES)["roles"] == [[role]]
 
 
-def test_head_roles_planted_head_on_the_first_special_token():
+def test_head_roles_head_on_first_special_token_gets_role_first_mark():
     model = uniform()
     model.encoder.encoder.layer[0].attention["self"].query.bias.data.copy_(5 * torch.eye(64)[0])
     assert head_roles(model, SENTENCES)["roles"] == [["first mark"]]
@@ -60,7 +60,7 @@ def test_head_roles_planted_head_on_the_first_special_token():
         (((), ()), [0.25, 0.25, 0.5, 0.0, 0.0, 1.0]),  # a b
     ],
 )
-def test_head_roles_uniform_attention_has_shares_as_worked_by_hand(special_ids, shares):
+def test_head_roles_uniform_attention_equals_hand_computed_shares(special_ids, shares):
     model = uniform()
     model.__dict__["template"] = Template(special_ids, (0, 0, 0))
     result = head_roles(model, [Sentence(("a", "b"), "")])
@@ -93,7 +93,7 @@ def test_relations_truncated_sentences_are_left_out():
     assert relations(model, model, complete + truncated, 1) == relations(model, model, complete, 1)
 
 
-def test_relations_are_measured_on_the_documents_that_do_not_choose_the_head():
+def test_relations_are_scored_on_documents_not_used_for_selection():
     held_out = {tree.sentence.document for tree in trees() if in_validation_split(tree.sentence.document, 1, 0.5)}
     changed = [
         tree._replace(heads=(1, -1, 3, 2)) if tree.sentence.document in held_out else tree for tree in trees()
@@ -103,7 +103,7 @@ def test_relations_are_measured_on_the_documents_that_do_not_choose_the_head():
     assert (rows["obj"]["offset"], rows["obj"]["found"], rows["obj"]["found_by_offset"]) == (-2, 0.0, 0.0)
 
 
-def test_hits_of_offsets_one_tree_as_worked_by_hand():
+def test_hits_of_offsets_equal_hand_computed_counts():
     hits = hits_of_offsets([HE_SAW, HE_SAW], [0, 1])  # no punctuation, no root
     counts = {relation: of_first_half.tolist() for relation, (_, (of_first_half, _)) in hits.items()}
     assert OFFSETS == [-3, -2, -1, 1, 2, 3] and hits["all"][0] == [3, 3]

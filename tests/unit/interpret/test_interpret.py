@@ -52,7 +52,7 @@ def test_write_measures_same_bytes_with_any_number_of_threads(project):
             assert low <= value <= high
 
 
-def test_write_measures_empty_params_leave_measures_out(project):
+def test_write_measures_empty_params_skip_measures(project):
     empty = InterpretationParams(tags=(), words=0, sentences=0, minimal_pairs=(), prompts=(), shown=())
     write_measures(replace(context(empty), tasks=()), project / "out")
     assert read_json(project / "out/probes.json") == read_json(project / "out/sentences.json") == {}
@@ -62,7 +62,7 @@ def test_write_measures_empty_params_leave_measures_out(project):
     assert (skipped["roles"], skipped["capitals"]) == ("interpretation.sentences is 0", "interpretation.words is 0")
 
 
-def test_write_measures_corpus_of_one_document_skips_what_needs_two(project):
+def test_write_measures_corpus_of_one_document_skips_probes(project):
     shutil.rmtree("data/text")
     write_texts(project, documents=1)
     write_measures(context(), project / "out")
@@ -72,7 +72,7 @@ def test_write_measures_corpus_of_one_document_skips_what_needs_two(project):
     assert read_json(project / "out/probes.json") == {} and read_json(project / "out/sentences.json") != {}
 
 
-def test_probes_task_that_tags_no_words_is_skipped(project):
+def test_probes_task_without_tags_is_skipped(project):
     results, reasons = MEASURES["probes"](context(PARAMS.model_copy(update={"tags": ("rte",)})))
     assert reasons["rte"] == "rte is not a tagging task" and "rte" not in results and "capitals" in results
 

@@ -37,7 +37,7 @@ def word_pairs(*forms: tuple[str, str, bool]) -> list[WordPair]:
     return [WordPair(("a", form[0], "b"), 1, *form, cluster=str(number)) for number, form in enumerate(forms)]
 
 
-def test_judge_word_pairs_figures_as_worked_by_hand():
+def test_judge_word_pairs_scores_equal_hand_computed_values():
     prefers_is = unigram_model(**{"is": 0.5, "are": 0.25})
     forms = [("is", "are", False)] * 3 + [("are", "is", True), ("aa", "b", False), ("Москва", "Волга", False)]
     figures = judge_word_pairs(prefers_is, unigram_model(**{"is": 0.25, "are": 0.5}), word_pairs(*forms), "title", 1)
@@ -49,12 +49,12 @@ def test_judge_word_pairs_figures_as_worked_by_hand():
     assert (figures["balanced"], figures["random"], figures["gain"], figures["plural"]) == (1.0, 0.0, [1.0, 1.0], None)
 
 
-def test_judge_word_pairs_none_of_one_token_is_skipped(model):
+def test_judge_word_pairs_without_single_token_forms_is_skipped(model):
     with pytest.raises(SkipMeasure):
         judge_word_pairs(model, model, word_pairs(("Москва", "Волга", False)), "title", 1)
 
 
-def test_judge_sentence_pairs_likelier_sentence_wins_as_worked_by_hand():
+def test_judge_sentence_pairs_accuracy_equals_hand_computed_value():
     prefers_a, prefers_b = unigram_model(a=0.5, b=0.25), unigram_model(a=0.25, b=0.5)
     texts = [("a c", "b c", "x"), ("a b", "b b", "x"), ("b", "a", "y"), ("a c", "c a", "y")]  # the last a tie: a half
     pairs = [SentencePair(good, bad, phenomenon, "") for good, bad, phenomenon in texts]
@@ -84,7 +84,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_judge_sentence_pairs_figures_are_by_phenomenon(folder, model):
+def test_judge_sentence_pairs_results_are_grouped_by_phenomenon(folder, model):
     pairs = read_pair_set(folder, 1, 30)
     assert Counter(pair.paradigm for pair in pairs) == {"agreement_1": 30, "agreement_2": 2, "order": 2}
     assert pairs == read_pair_set(folder, 1, 30) != read_pair_set(folder, 2, 30)
@@ -102,7 +102,7 @@ def test_judge_sentence_pairs_figures_are_by_phenomenon(folder, model):
     assert accuracy == pytest.approx(1 - row["accuracy"], abs=1e-4)
 
 
-def test_read_pair_set_missing_file_or_value_is_an_error(tmp_path):
+def test_read_pair_set_missing_file_or_key_is_rejected(tmp_path):
     with pytest.raises(PipelineError, match="minimal pairs not found"):
         read_pair_set(tmp_path, 1)
     (tmp_path / "one.jsonl").write_text('{"sentence_good": "a"}\n', encoding="utf-8")
@@ -110,6 +110,6 @@ def test_read_pair_set_missing_file_or_value_is_an_error(tmp_path):
         read_pair_set(tmp_path, 1)
 
 
-def test_blimp_of_the_catalogue_has_67_sets():
+def test_blimp_catalogue_entry_has_67_files():
     (file,) = load_source(TASK_SOURCES, "blimp").files
     assert len(file.unpack) == 67 and all(member == f"data/{path}" for path, member in file.unpack.items())

@@ -9,7 +9,7 @@ from pipeline_src.interpret.model import Sentence, pseudo_log_likelihoods, token
 from tests.unit.interpret.conftest import SENTENCES
 
 
-def test_pseudo_log_likelihoods_words_hide_the_rest_of_the_word(model):
+def test_pseudo_log_likelihoods_with_words_mask_later_subwords(model):
     subwords = tokenize_words(model, SENTENCES)
     log_probs = pseudo_log_likelihoods(model, *subwords)
     ids = subwords.ids[0]  # a b ##a ##b c .

@@ -21,7 +21,7 @@ from pipeline_src.interpret.probes import (
 )
 
 
-def test_probe_is_as_accurate_as_scikit_learns_regression(material):
+def test_probe_is_as_accurate_as_sklearn_logistic_regression(material):
     train, test = material
     figures = probe(train, test, 4, 1).figures
     for layer in range(2):
@@ -39,7 +39,7 @@ def test_probe_few_types_have_no_control_task(material):
     assert "control" not in figures and figures["unseen"] == [None, None]
 
 
-def test_control_labels_are_a_function_of_seed_and_type():
+def test_control_labels_depend_only_on_seed_and_type():
     labels = np.array([0, 0, 1, 1])
     sampled = control_labels(["a", "b", "a", "c"], labels, 2, 1)
     assert sampled[0] == sampled[2] == control_labels(["a"], labels, 2, 1)[0]
@@ -51,12 +51,12 @@ def test_capitals_first_words_and_numbers_have_no_label():
     assert capitals([Sentence(("The", "Nile", "is", "7", "."), "x")]) == [[NO_LABEL, 1, 0, NO_LABEL, NO_LABEL]]
 
 
-def test_type_majority_unseen_type_has_the_most_frequent_label():
+def test_type_majority_unseen_type_gets_most_frequent_label():
     best = type_majority(["a", "a", "a", "b"], np.array([1, 1, 0, 2]), ["a", "b", "new"])
     assert best.tolist() == [1, 2, 1]
 
 
-def test_probe_figures_of_a_layer_that_tells_the_label_as_worked_by_hand():
+def test_probe_scores_equal_hand_computed_values():
     """Layer 0 is the label itself, layer 1 its opposite in the test words."""
     labels = np.array([0, 0, 0, 1] * 1000)
     side = torch.from_numpy(2.0 * labels - 1).float()[:, None]
@@ -71,7 +71,7 @@ def test_probe_figures_of_a_layer_that_tells_the_label_as_worked_by_hand():
     assert (figures["unseen_share"], figures["types"], figures["documents"]) == (0.25, 4, 2)
 
 
-def test_labelled_words_have_their_own_vector_type_and_document(model):
+def test_labelled_words_match_vectors_types_and_documents(model):
     sentences = [Sentence(("A", "bab"), "one"), Sentence(("C", "d"), "two")]
     words = labelled_words(model, sentences, [[NO_LABEL, 3], [1, NO_LABEL]])
     assert (words.labels.tolist(), words.types, words.documents) == ([3, 1], ["bab", "c"], ["one", "two"])
@@ -80,7 +80,7 @@ def test_labelled_words_have_their_own_vector_type_and_document(model):
 
 @given(st.integers(1, 4), st.integers(1, 3), st.integers(0, 99))
 @settings(deadline=None, max_examples=20)
-def test_train_probes_logits_are_equal_for_scaled_and_shifted_vectors(scale, shift, seed):
+def test_train_probes_logits_are_invariant_to_scale_and_shift(scale, shift, seed):
     """Vectors are standardised, and the weights returned are for the vectors as given."""
     generator = torch.Generator().manual_seed(seed)
     vectors = torch.randn(2, 60, 3, generator=generator)

@@ -20,7 +20,7 @@ from pipeline_src.interpret.senses import (
 from tests.unit.interpret.conftest import SENTENCES
 
 
-def test_two_contexts_sentences_have_their_word_once_and_senses_are_even():
+def test_two_contexts_data_has_equally_many_sentences_per_sense():
     sentences, senses = two_contexts()
     for word, by_sentence in senses.items():
         assert sorted(Counter(by_sentence.values()).values()) == [8, 8]
@@ -36,7 +36,7 @@ def test_in_two_contexts_same_model_twice_has_no_gain(model):
         assert all(at not in neighbours for layer in word["neighbours"] for at, neighbours in enumerate(layer))
 
 
-def test_self_similarity_same_context_is_1_minus_the_baseline(model):
+def test_self_similarity_in_equal_contexts_is_1_minus_baseline(model):
     same = [Sentence((word, "b"), word) for word in "acdefg"]
     result = self_similarity(model, same, 1)
     assert result["words"] == 1
@@ -46,7 +46,7 @@ def test_self_similarity_same_context_is_1_minus_the_baseline(model):
 
 
 @pytest.mark.parametrize(("sense_of", "expected"), [(lambda context, _: context, 1.0), (lambda _, number: number, 0.0)])
-def test_in_two_contexts_nearest_use_is_the_one_in_the_same_words(model, sense_of, expected):
+def test_in_two_contexts_nearest_neighbour_has_the_same_words(model, sense_of, expected):
     """Two sentences of ``a`` have the same words: with the sense of these all neighbours are right, else none."""
     pairs = [(context, number) for context in "be" for number in "12"]
     sentences = [Sentence(("a", context), f"{context}{number}") for context, number in pairs]
@@ -56,7 +56,7 @@ def test_in_two_contexts_nearest_use_is_the_one_in_the_same_words(model, sense_o
     assert [first for first, *_ in result["words"]["a"]["neighbours"][-1]] == [1, 0, 3, 2]
 
 
-def test_self_similarity_is_the_mean_cosine_of_all_pairs_minus_the_baseline(model):
+def test_self_similarity_equals_mean_pair_cosine_minus_baseline(model):
     sentences = [Sentence(("a", word), word) for word in "bcdefg"]
     result = self_similarity(model, sentences, 1)
     for layer, vectors in enumerate(word_vectors(model, sentences).vectors):
@@ -66,7 +66,7 @@ def test_self_similarity_is_the_mean_cosine_of_all_pairs_minus_the_baseline(mode
     assert result["fall"] == pytest.approx(result["adjusted"][0] - min(result["adjusted"]), abs=2e-4)
 
 
-def test_in_two_contexts_neighbours_are_of_another_document(model):
+def test_in_two_contexts_neighbours_come_from_another_document(model):
     """Documents of four sentences, so that an occurrence has many others of its own document."""
     sentences = [Sentence(("a", "bcde"[number % 4]), str(number // 4)) for number in range(12)]
     senses = {number: str(number % 2) for number in range(12)}
@@ -76,7 +76,7 @@ def test_in_two_contexts_neighbours_are_of_another_document(model):
             assert neighbours and number // 4 not in {neighbour // 4 for neighbour in neighbours}
 
 
-def test_same_language_german_text_is_not():
+def test_same_language_german_text_is_rejected():
     sentences, _ = two_contexts()
     assert same_language(sentences, sentences[::2])
     assert not same_language(sentences, [Sentence(("Der", "Mann", "ist", "nicht", "hier", ".") * 2, "de")])

@@ -16,7 +16,7 @@ def sentence(text: str, document: str) -> Sentence:
     return Sentence(tuple(text.split()), document)
 
 
-def test_choose_sentences_takes_short_ones_of_few_subwords_from_many_documents(model):
+def test_choose_sentences_prefers_short_sentences_of_different_documents(model):
     words, subwords = "a b c d is .", "aa bb ab ba is ."
     sentences = [
         sentence(subwords, "one"),
@@ -34,7 +34,7 @@ def test_choose_sentences_takes_short_ones_of_few_subwords_from_many_documents(m
             choose_sentences(model, unsuitable)
 
 
-def test_shown_sentences_weights_are_bytes_of_layers_heads_and_words(model):
+def test_shown_sentences_weights_decode_to_attention_probabilities(model):
     first, *_ = shown_sentences(model, SENTENCES)
     assert first["words"] == ["[CLS]", "a", "bab", "c", ".", "[SEP]"] and first["marks"] == [1, 1]
     weights = np.frombuffer(base64.b64decode(first["weights"]), np.uint8).reshape(2, 2, 6, 6)

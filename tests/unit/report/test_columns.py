@@ -29,7 +29,7 @@ def rows_of(*rows: dict, rules: tuple[str, ...] = (), model: str = "BERT-base", 
     return score_rows({"rules": dict.fromkeys(rules, ""), "rows": list(rows), **kinds}, published_scores(model))
 
 
-def test_columns_show_the_same_figures_in_every_table(results, capsys):
+def test_columns_show_same_values_in_every_table(results, capsys):
     row = score_row("mnli", "accuracy", 85.0, 86.0, interval=[83.1, 87.9], baselines=baselines(NOISE))
     write_scores(results, [row])
     report.run()
@@ -59,7 +59,7 @@ def test_columns_show_the_same_figures_in_every_table(results, capsys):
     }
 
 
-def test_columns_of_without_any_value_are_left_out():
+def test_columns_of_drops_columns_without_values():
     rows = rows_of(score_row("swag", "accuracy", 30.0, random_weights=None), model="none")
     headers = {name: [column.header for column in columns_of(name, rows)] for name in (MARKDOWN, TERMINAL, TSV)}
     assert headers[TERMINAL] == ["task", "metric", "score", "majority"]
@@ -76,11 +76,11 @@ def test_columns_of_without_any_value_are_left_out():
         (None, None),
     ],
 )
-def test_verdict_of_a_difference(difference, word):
+def test_verdict_describes_difference_in_words(difference, word):
     assert verdict(difference, seeds=2) == word
 
 
-def test_verdict_of_one_seed_says_so():
+def test_verdict_of_one_seed_is_marked():
     assert [verdict(difference, 1) for difference in (GAIN, LOSS)] == ["yes (one seed)", "worse (one seed)"]
     assert verdict(GAIN, 1, better="") == "(one seed)" and verdict(GAIN, 2, better="") == ""
     assert "seed" not in verdict(NOISE, 1)
@@ -89,7 +89,7 @@ def test_verdict_of_one_seed_says_so():
     assert [column.text(row) for row in rows] == ["yes (one seed)", "yes"]
 
 
-def test_score_rows_are_marked_by_their_data_and_what_was_chosen_on_it():
+def test_score_rows_are_marked_by_kind_of_data_and_selection():
     kinds = {"rules": ("rte",), "from_corpus": {"swag": ""}, "best_epoch": ["rte", "mrpc"]}
     kinds |= {"best_of_grid": ["mrpc", "ner"]}
     rows = rows_of(*(score_row(task, "f1", 80.0) for task in ("rte", "mrpc", "swag", "ner")), **kinds)
@@ -102,45 +102,45 @@ def test_score_rows_are_marked_by_their_data_and_what_was_chosen_on_it():
 
 
 @pytest.mark.parametrize("change", [{"file": "test.tsv"}, {"metric": "f1"}, {"eval_set": "mnli_mm2"}])
-def test_difference_from_published_needs_the_same_split_metric_and_set(change):
+def test_difference_from_published_score_needs_same_split_metric_and_set(change):
     (row,) = rows_of(score_row("mnli", "accuracy", 85.0))
     assert row.difference == pytest.approx(0.6) and row.test_server.value == 84.6
     (row,) = rows_of(score_row("mnli", "accuracy", 85.0) | change)
     assert row.published is None and row.difference is None
 
 
-def test_score_rows_of_synthetic_tasks_have_no_published_scores():
+def test_score_rows_of_synthetic_tasks_have_no_published_score():
     rows = rows_of(*(score_row(name, metric, 80.0) for name, metric in GLUE_AVERAGE.items()), rules=("mnli",))
     assert rows[-1].task == "mnli" and rows[-1].published is rows[-1].test_server is None
     assert rows[0].test_server and glue_average(rows, published_scores("BERT-base")).test_server is None
 
 
-def test_glue_average_counts_as_the_paper_does():
+def test_glue_average_uses_metrics_of_the_paper():
     others = [score_row("wnli", "accuracy", 10.0), score_row("mrpc", "accuracy", 70.0)]
     average = glue_average(rows_of(*glue_rows(85.0), *others, rules=("rte",), best_epoch=["wnli"]))
     assert average.mean == 85.0 and len(average.averaged) == 9  # the F1 of MRPC; WNLI left out
     assert average.synthetic and average.test_server is None and not average.chosen
 
 
-def test_glue_average_is_none_unless_complete():
+def test_glue_average_with_missing_score_is_none():
     assert glue_average([]) is None and glue_average(rows_of(score_row("rte", "accuracy", 50.0))) is None
     assert glue_average(rows_of(*glue_rows(85.0)[1:])) is None
 
 
 @pytest.mark.parametrize("choice", ["best_epoch", "best_of_grid"])
-def test_glue_average_of_a_chosen_score_is_marked(choice):
+def test_glue_average_with_score_chosen_on_dev_set_is_marked(choice):
     average = glue_average(rows_of(*glue_rows(85.0), **{choice: ["rte"]}))
     assert average.marks == " (some chosen on their development sets)"
 
 
-def test_glue_average_of_all_scores_is_next_to_the_papers_without_a_difference():
+def test_glue_average_row_shows_average_of_the_paper_without_difference():
     rows = rows_of(*(score_row(name, metric, 80.0, 82.0) for name, metric in GLUE_AVERAGE.items()))
     average = glue_average(rows, published_scores("BERT-base"))
     assert (average.mean, average.best) == (81.0, 82.0) and average.deviation == pytest.approx(2**0.5)
     assert average.test_server.value == 79.6 and average.published is None and average.difference is None
 
 
-def test_error_of_average_needs_every_interval():
+def test_error_of_average_with_missing_interval_is_none():
     rows = rows_of(score_row("a", "f1", 1.0, interval=[0.0, 6.0]), score_row("b", "f1", 1.0, interval=[0.0, 8.0]))
     assert error_of_average(rows) == pytest.approx(2.5)
     assert error_of_average([*rows, *rows_of(score_row("c", "f1", 1.0))]) is None

@@ -77,7 +77,7 @@ def experiments(results, monkeypatch, root):
     return results
 
 
-def test_run_experiments_are_read_without_a_checkout(experiments, root, pictures):
+def test_report_reads_experiments_without_checkout(experiments, root, pictures):
     report.run(experiments=("base", "table5-no-nsp", "workspace"))
     page = (experiments / "comparison.html").read_text(encoding="utf-8")
     parsed = Page(page)
@@ -89,7 +89,7 @@ def test_run_experiments_are_read_without_a_checkout(experiments, root, pictures
     assert not (experiments / "report.html").exists() and read_json(experiments / "summary.json")["glue"] == 12.0
 
 
-def test_find_ablations_pairs_experiments_with_the_papers(experiments):
+def test_find_ablations_matches_experiments_with_variants_of_paper(experiments):
     studies = [read_experiment("HEAD"), read_experiment("table5-no-nsp")]
     ablations = find_ablations(studies)
     assert [ablation.title for ablation in ablations] == ["MNLI, accuracy", "SST2, accuracy"]
@@ -102,7 +102,7 @@ def test_find_ablations_pairs_experiments_with_the_papers(experiments):
     assert find_ablations(studies[1:]) == []
 
 
-def test_read_tables_have_scores_of_the_catalogue(root, monkeypatch):
+def test_read_tables_use_scores_of_the_catalogue(root, monkeypatch):
     """Except perplexities, which are of another text, and averages, which the summary has."""
     monkeypatch.chdir(root)
     eval_sets = (item for task in task_names() for item in load_spec(task).scores.items())
@@ -120,7 +120,7 @@ def test_comparison_synthetic_scores_are_marked(results):
     assert page.count(">synthetic<") == 2
 
 
-def test_read_experiment_missing_is_one_error(experiments):
+def test_read_experiment_unknown_name_is_rejected(experiments):
     with pytest.raises(PipelineError, match="no such experiment: nowhere"):
         resolve("nowhere")
     with pytest.raises(PipelineError, match="no such experiment: --all"):
@@ -133,7 +133,7 @@ def test_read_experiment_missing_is_one_error(experiments):
         read_experiment("base")
 
 
-def test_resolve_outside_of_git_is_one_error(results, monkeypatch):
+def test_resolve_outside_git_is_rejected(results, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(results.parent.parent))
     with pytest.raises(PipelineError, match="not a git repository"):
         resolve("base")
@@ -161,7 +161,7 @@ def with_cola(name: str, commit: str | None = None) -> Experiment:
     return Experiment(name, {}, score_rows(scores), {"finetune.seeds": [1]}, commit)
 
 
-def test_compared_with_tests_the_same_examples(results, monkeypatch):
+def test_compared_with_tests_difference_on_same_examples(results, monkeypatch):
     """One is in the workspace, the second in the cache; what the cache lacks is a dash and no error."""
     write_predictions(results.parent, 60)
 
@@ -184,7 +184,7 @@ def test_compared_with_tests_the_same_examples(results, monkeypatch):
     assert re.search(r"not significant \(\d+ examples needed\)", page) and page.count(": worse") == 1
 
 
-def test_differences_of_other_examples_are_none(results):
+def test_differences_on_different_examples_are_empty(results):
     write_predictions(results.parent, 60)
     second = results.parent / "second"
     write_predictions(second, 50)
@@ -221,7 +221,7 @@ def family(elsewhere) -> list[Experiment]:
     ]
 
 
-def test_group_ignores_the_seed_alone(family):
+def test_group_ignores_only_the_seed(family):
     members = group(family)
     assert [(member.name, member.seeds) for member in members] == [
         ("family-bert", (1, 2, 3)),
@@ -231,7 +231,7 @@ def test_group_ignores_the_seed_alone(family):
     assert [member.name for member in group(family[:2])] == ["family-bert"]
 
 
-def test_lines_of_means_and_differences_are_scipys(family):
+def test_lines_of_means_and_differences_equal_scipy(family):
     lines = {line.metric or line.title: line for line in lines_of(group(family))}
     bert, albert, electra = lines["accuracy"].cells
     low, high = stats.t.interval(0.95, 2, stats.tmean(BERT), stats.sem(BERT))
@@ -245,7 +245,7 @@ def test_lines_of_means_and_differences_are_scipys(family):
     assert lines[SUMMARY["mlm_gap"][0]].cells[2] is None
 
 
-def test_comparison_difference_within_its_interval_is_not_significant(family):
+def test_cell_difference_within_its_interval_is_not_significant(family):
     line = next(line for line in lines_of(group(family)) if line.metric)
     assert line.cells[1].significant is True  # 3, 2.5 and 4 points
     noisy = [*family[:3], *(experiment(f"x-{seed}", seed, "x", BERT[seed - 1] + (-2) ** seed) for seed in (1, 2, 3))]

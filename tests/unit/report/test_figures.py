@@ -43,13 +43,13 @@ def test_colours_are_legible_in_both_themes(theme):
     assert contrast("#000000", "#ffffff") == 21
 
 
-def test_svg_dollar_is_a_dollar():
+def test_svg_dollar_sign_is_printed_literally():
     axes = new_axes()
     axes.set(title="Cost in $ and US$ \\frac")
     assert "US$" in svg(axes, "dollar", "a dollar")
 
 
-def test_validation_curve_ends_with_the_phases_own_figure(results):
+def test_validation_curve_ends_with_exact_loss_of_phase(results):
     assert validation_curve(read_results(), "phase2", "mlm_loss") == {20: 6.1}
     lines = ["step\tmlm_loss\tnsp_accuracy\tvalidation_mlm_loss", "11\t7\t0.5\t", "12\t7\t0.5\t6.9", "20\t7\t0.5\t6.2"]
     (results / "pretrain" / "phase2.tsv").write_text("\n".join(lines) + "\n")
@@ -58,7 +58,7 @@ def test_validation_curve_ends_with_the_phases_own_figure(results):
     assert validation_curve(read, "phase2", "nsp_accuracy") == {20: 0.61}
 
 
-def test_label_panels_have_the_systems_that_were_measured(pictures):
+def test_label_panels_show_only_measured_systems(pictures):
     scores = {40: (55.0, 52.0), 400: (66.0, 61.0), 1200: (80.0, 71.0)}
     systems = [
         {name: {"score": score, "interval": [score - 3, score + 3]} for name, score in zip(names, pair, strict=True)}
@@ -73,7 +73,7 @@ def test_label_panels_have_the_systems_that_were_measured(pictures):
 
 
 @pytest.mark.parametrize("interval", [None, [45.0, 55.0]])
-def test_score_bars_whiskers_are_in_the_legend(interval):
+def test_score_bars_legend_has_whiskers_only_with_intervals(interval):
     (row,) = score_rows({"rules": {}, "rows": [score_row("rte", "accuracy", 50.0, interval=interval)]})
     figure = score_bars([row], synthetic=False)
     assert ("95 % interval" in re.findall(r"<text[^>]*>([^<]*)</text>", figure)) == (interval is not None)

@@ -32,7 +32,7 @@ def measures_of(page: str) -> dict[str, dict]:
     return {measure["title"]: measure for measure in data["measures"]}
 
 
-def test_section_has_a_panel_for_each_measure(measured, pictures, monkeypatch):
+def test_interpretation_section_has_a_plot_for_each_measure(measured, pictures, monkeypatch):
     monkeypatch.setattr(interpretation, "svg", svg)
     page, _ = pages(measured)
     assert page.count('<svg role="img"') == 7 + 5 and "<script" not in page
@@ -41,7 +41,7 @@ def test_section_has_a_panel_for_each_measure(measured, pictures, monkeypatch):
     assert len(ids) == len(set(ids))
 
 
-def test_section_verdicts_follow_from_the_intervals(measured):
+def test_interpretation_section_verdicts_follow_from_intervals(measured):
     page, _ = pages(measured)
     row = r'<tr><th scope="row">([^<]*?)(?: <span[^>]*>synthetic</span>)?</th>.*?<td class="wide">(.*?)</td>'
     verdicts = dict(re.findall(row, page))
@@ -56,7 +56,7 @@ def test_section_verdicts_follow_from_the_intervals(measured):
     assert f'<td class="wide">{interpretation.WORSE}</td>' in pages(measured)[0]
 
 
-def test_section_without_measures_says_so(results):
+def test_interpretation_section_without_measures_shows_a_note(results):
     report.run()
     assert "has not looked into this model" in (results / "report.html").read_text(encoding="utf-8")
     assert not (results / "interpretation.html").exists()
@@ -86,7 +86,7 @@ def test_interpretation_page_data_cannot_end_its_script(measured):
     assert data["names"] == ["running"] == list(data["words"])
 
 
-def test_interpretation_page_curves_are_next_to_their_controls(measured):
+def test_interpretation_page_plots_have_curves_of_controls(measured):
     measures = measures_of(pages(measured)[1])
     curves = {title: [curve["name"] for curve in measure["curves"]] for title, measure in measures.items()}
     assert measures["Parts of speech"]["curves"][0] == {

@@ -55,7 +55,7 @@ def test_page_is_complete_and_fetches_nothing(results, pictures):
     assert set(re.findall(r'<a href="([^#"][^"]*)"', html)) == {"run.html"}
 
 
-def test_page_strings_of_results_are_text(results, pictures):
+def test_page_strings_of_results_are_escaped(results, pictures):
     evil = '<img src=x onerror=alert(1)>|`a` \\1 & "'
     row = score_row("rte", "accuracy", 40.0) | {"title": evil, "file": evil, "metric": evil, "eval_set": "rte"}
     write_scores(results, [row], further=["rte"])
@@ -74,17 +74,17 @@ def test_page_source_that_is_mostly_too_short_is_named(results, pictures, droppe
     assert ("Most documents of zhwiki were dropped as too short: 11; 10 are left." in Page(page()).text) is shown
 
 
-def test_page_of_official_scores_names_no_synthetic_task(results):
+def test_page_of_official_scores_does_not_mention_synthetic_tasks(results):
     write_scores(results, ROWS)
     assert "synthetic" not in page().replace(".tag", "").lower()
 
 
-def test_page_of_best_epochs_marks_the_average(results):
+def test_page_of_study_with_best_epochs_marks_the_average(results):
     write_scores(results, glue_rows(85.0), best_epoch=["rte"])
     assert "<dt>GLUE average (some chosen on their development sets)</dt>" in page()
 
 
-def test_page_first_figure_is_of_one_measure(pictures):
+def test_page_first_plot_has_no_unigram_baseline(pictures):
     """Unigram counts are measured at [MASK], the curve over all predicted tokens."""
     story = re.search(r"<figure>(.*?)</figure>", page(), re.DOTALL)[1]
     drawing, caption = story.split("</svg>")
@@ -102,19 +102,19 @@ def test_page_first_figure_is_of_one_measure(pictures):
         ("retrieval", None, "nDCG@10"),
     ],
 )
-def test_right_of_names_the_figure_by_length(kind, confusion, name):
+def test_right_of_names_the_measure_of_each_task_kind(kind, confusion, name):
     assert right_of(kind, {"confusion": confusion}) == name
 
 
-def test_page_scores_by_length_have_the_name_of_their_figure(results):
+def test_page_table_by_length_names_its_measure(results):
     assert "Mean F1 by length of the text (synthetic)." in Page(page()).text  # SQuAD's
 
 
-def test_right_of_knows_every_kind_of_task():
+def test_right_of_covers_every_kind_of_task():
     assert RIGHT.keys() == KINDS.keys()
 
 
-def test_boxes_have_intervals_that_are_named(results):
+def test_boxes_show_named_intervals(results):
     rows = [score_row("word_swap", "accuracy", 60.0, interval=[57.0, 63.0])]
     write_scores(results, rows, from_corpus={"word_swap": ""})
     assert "<dd>60.0 <small>95 % interval<br>57.0 to 63.0</small></dd>" in page()
@@ -138,7 +138,7 @@ def test_page_lists_parameters_by_key_and_what_was_changed(results):
     assert "This is the preset sample , unchanged." in Page(page()).text.replace("sample,", "sample ,")
 
 
-def test_page_without_next_sentences_has_no_plot_of_them(results):
+def test_page_without_next_sentence_task_has_no_plot_of_it(results):
     for phase in ("phase1", "phase2"):
         path = results / "pretrain" / f"{phase}.json"
         update_json(path, validation={k: v for k, v in VALIDATION.items() if not k.startswith("nsp")})
@@ -149,7 +149,7 @@ def test_page_without_next_sentences_has_no_plot_of_them(results):
 
 
 @pytest.mark.parametrize("phase", ["phase1", "phase2"])
-def test_page_of_a_phase_without_steps_has_its_plots(results, pictures, phase):
+def test_page_of_phase_without_steps_still_has_plots(results, pictures, phase):
     path = results / "pretrain" / f"{phase}.json"
     update_json(path, steps=0)
     curve = path.with_suffix(".tsv")
@@ -157,7 +157,7 @@ def test_page_of_a_phase_without_steps_has_its_plots(results, pictures, phase):
     assert page().count("<svg") == 7
 
 
-def test_page_of_a_continued_model_has_gain_and_forgetting(results):
+def test_page_of_continued_model_shows_gain_and_forgetting(results):
     losses = {
         name: [{"step": step, "mlm_loss": loss} for step, loss in zip((10, 1_200, 1_400, 1_500), values, strict=True)]
         for name, values in (("books", (4.2, 3.75, 3.71, 3.7)), ("wikipedia", (4.5, 4.4, 4.6, 4.75)))
@@ -168,7 +168,7 @@ def test_page_of_a_continued_model_has_gain_and_forgetting(results):
     assert "books: nine tenths of the fall by step 1,200; wikipedia: forgotten" in text
 
 
-def test_page_of_weighted_sources_has_shares_and_losses(results):
+def test_page_of_weighted_sources_shows_shares_and_losses(results):
     losses = {"ltg": [{"step": 10, "mlm_loss": 7.4}, {"step": 1_500, "mlm_loss": 3.9}]}
     update_json(results / "pretrain/phase2.json", by_source=losses)
     examples = read_json(results / "corpus.json")["examples"]
@@ -180,12 +180,12 @@ def test_page_of_weighted_sources_has_shares_and_losses(results):
     assert "phase1 it 37.5 % 4,321 17 5 89" in text
 
 
-def test_page_has_a_table_of_classes(results):
+def test_page_shows_scores_by_class(results):
     text = Page(page()).text
     assert "Class Examples Precision Recall F1 0 43 95.2 93.0 94.1 1 57 – 96.5 95.7" in text
 
 
-def test_page_of_older_results_leaves_out_what_they_lack(results):
+def test_page_of_older_results_omits_missing_parts(results):
     corpus = read_json(results / "corpus.json")
     write_json(results / "corpus.json", {name: corpus[name] for name in corpus if name != "passages"})
     for path in (results / "tasks").iterdir():
@@ -220,12 +220,12 @@ def test_page_names_the_tasks_in_which_the_model_is_better_or_worse(results):
 
 
 @pytest.mark.parametrize(("rules", "better"), [(["rte"], ["MINE"]), (["rte", "mine"], ["RTE", "MINE"])])
-def test_comparisons_have_synthetic_tasks_only_if_there_are_no_others(results, rules, better):
+def test_comparisons_use_synthetic_tasks_only_without_real_tasks(results, rules, better):
     write_scores(results, [score_row(task, "f1", 70.0, baselines=baselines(GAIN)) for task in ("rte", "mine")], rules)
     assert comparisons(read_results().rows)["random weights"]["better"] == better
 
 
-def test_page_computation_is_next_to_the_papers(results):
+def test_page_shows_training_cost_of_study_and_paper(results):
     assert arithmetic(read_results()) == [] and "1.408e19" not in page()
     write_costs(results)
     text = Page(page()).text
@@ -235,14 +235,14 @@ def test_page_computation_is_next_to_the_papers(results):
     assert "BERT-base, by phase 110,000,000 1,000,000 – – 4.686e18 BERT, section 3" in text
 
 
-def test_filled_masks_are_of_steps_from_the_first_to_the_last():
+def test_filled_masks_include_first_and_last_step():
     answers = [{"step": step, "text": "On 3 May [MASK] fell."} for step in range(100, 1000, 100)]
     (selected,) = filled_masks({"fill_mask": answers})
     assert [answer["step"] for answer in selected] == [100, 300, 500, 700, 900]
     assert filled_masks({"fill_mask": answers[:2]}) == [answers[:2]] and filled_masks({}) == []
 
 
-def test_page_has_the_words_that_the_model_fills_in(results):
+def test_page_shows_filled_masks(results):
     answer = {"text": "On 3 May [MASK] fell.", "answer": "snow", "candidates": [[["rain", 0.25], ["he", 0.125]]]}
     update_json(results / "pretrain/phase2.json", fill_mask=[answer | {"step": 100}])
     text = Page(page()).text

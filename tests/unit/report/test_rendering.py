@@ -24,11 +24,11 @@ from pipeline_src.report.rendering import FORMATS, MAX_TEXT_LENGTH, TEMPLATES, c
         ("in the the end, 1000000", "folded", "in the the end, 1[0 ×6]"),
     ],
 )
-def test_show_value_has_its_format(value, format, text):
+def test_show_formats_value(value, format, text):
     assert show(value, format) == text
 
 
-def test_clip_long_text_ends_at_a_word():
+def test_clip_long_text_ends_at_word_boundary():
     text = clip("word " * 200)
     assert text.endswith("word …") and len(text) <= MAX_TEXT_LENGTH + 2
 
@@ -37,6 +37,6 @@ def test_with_code_escapes_the_text():
     assert with_code("no `a<b>` & c") == "no <code>a&lt;b&gt;</code> &amp; c"
 
 
-def test_templates_use_known_formats():
+def test_templates_use_only_known_formats():
     for path in TEMPLATES.glob("*.j2"):
         assert set(re.findall(r'show\("(\w+)"\)', path.read_text(encoding="utf-8"))) <= FORMATS.keys(), path.name

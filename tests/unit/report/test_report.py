@@ -18,7 +18,7 @@ from pipeline_src.study.settled import TABLE
 from tests.unit.report.conftest import RUN, write_costs
 
 
-def test_run_writes_tables_for_plots(results):
+def test_report_writes_scores_and_confusion_tables(results):
     report.run()
     lines = (results / "scores.tsv").read_text(encoding="utf-8").splitlines()
     assert lines[:2] == [
@@ -30,13 +30,13 @@ def test_run_writes_tables_for_plots(results):
     assert "RTE (synthetic)\t0\t1\t0.0698\t3" in lines and not any("SQUAD" in line for line in lines)
 
 
-def test_plot_template_uses_the_columns_of_the_confusions(root):
+def test_confusion_plot_template_uses_columns_of_table(root):
     template = read_json(root / ".dvc" / "plots" / "confusion_shares.json")
     fields = set(re.findall(r'"field": "(\w+)"', json.dumps(template))) - {"rev"}  # DVC's own
     assert fields == set(report.CONFUSION_COLUMNS)
 
 
-def test_run_imports_nothing_heavy(results, root):
+def test_report_does_not_import_torch_or_beam(results, root):
     """The command takes seconds, of which torch or Beam alone would take several."""
     shutil.copy(root / "workflow/presets/sample.yaml", results.parent / "params.yaml")
     program = (
@@ -50,7 +50,7 @@ def test_run_imports_nothing_heavy(results, root):
     assert (results / "report.html").exists()
 
 
-def test_run_without_a_result_is_one_error_and_leaves_the_old_report(results):
+def test_report_with_missing_result_fails_and_keeps_old_report(results):
     report.run()
     (results / "corpus.json").unlink()
     old = (results / "report.html").read_bytes()
@@ -59,7 +59,7 @@ def test_run_without_a_result_is_one_error_and_leaves_the_old_report(results):
     assert (results / "report.html").read_bytes() == old
 
 
-def test_run_of_equal_results_has_equal_bytes(results):
+def test_report_of_equal_results_has_equal_bytes(results):
     """So that `make study` leaves dvc.lock as it was committed."""
     runs = []
     for seconds in (10.0, 77.0):
@@ -71,7 +71,7 @@ def test_run_of_equal_results_has_equal_bytes(results):
     assert runs[0][1] == runs[1][1] and runs[0][0] != runs[1][0]
 
 
-def test_run_files_in_git_are_written_after_dvc_has_put_its_own_back(results, monkeypatch):
+def test_report_writes_files_tracked_by_git_after_dvc_restores_them(results, monkeypatch):
     write_table, old = report._write_table, b"of the last commit"
 
     def put_back():

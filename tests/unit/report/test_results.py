@@ -10,7 +10,7 @@ from pipeline_src.report.results import read_results, reading_results, summarise
 from tests.unit.report.conftest import ROWS, glue_rows, score_row, update_json, write_scores
 
 
-def test_summarise_is_short_and_flat(results):
+def test_summarise_returns_few_numbers_without_nesting(results):
     rows = [*glue_rows(85.0), *ROWS[4:], score_row("squad2", "f1", 1.0), score_row("ner", "entity_f1", 2.0)]
     write_scores(results, rows, ["rte"], further=["ner"])
     assert summarise(read_results()) == {
@@ -19,7 +19,7 @@ def test_summarise_is_short_and_flat(results):
     }
 
 
-def test_summarise_extra_task_with_the_name_of_a_figure_is_own(results):
+def test_summarise_extra_task_with_reserved_name_gets_own_prefix(results):
     names = ("glue", "squad1", "a", "own_glue")
     rows = [score_row(f"my_{name}", "accuracy", 70.0 + at, eval_set=name) for at, name in enumerate(names)]
     rows += [score_row(f"task{number}", "accuracy", float(number)) for number in range(9)]
@@ -30,7 +30,7 @@ def test_summarise_extra_task_with_the_name_of_a_figure_is_own(results):
     assert summary["own_own_glue"] == 73.0 and summary["task8"] == 8.0 and summary["synthetic_glue"] == 85.0
 
 
-def test_summarise_tasks_from_the_corpus_are_averaged_with_their_error(results):
+def test_summarise_averages_tasks_from_corpus_with_error(results):
     rows = [
         score_row("word_swap", "accuracy", 60.0, interval=[57.0, 63.0]),
         score_row("cloze", "f1", 20.0, interval=[16.0, 24.0]),
@@ -41,31 +41,31 @@ def test_summarise_tasks_from_the_corpus_are_averaged_with_their_error(results):
     assert summary["from_corpus"] == 40.0 and summary["from_corpus_error"] == 2.5
 
 
-def test_read_results_damaged_curve_is_one_error(results):
+def test_read_results_damaged_curve_is_rejected(results):
     (results / "pretrain" / "phase2.tsv").write_text("step\tloss\n1\tmuch\n")
     with pytest.raises(PipelineError, match="a cell is missing or not a number"):
         read_results()
 
 
-def test_reading_results_error_names_the_code_that_failed():
+def test_reading_results_error_names_failing_code():
     with pytest.raises(PipelineError, match=r"(?s)cannot make the table.*ZeroDivisionError.*read by results.py, line"):
         with reading_results("table"):
             1 / 0  # noqa: B018
 
 
-def test_results_damaged_file_is_one_error(results, capsys):
+def test_results_tool_damaged_file_is_rejected(results, capsys):
     (results / "corpus.json").write_text('{"examples": {}}')
     assert main(["results"]) == 2
     assert "cannot make the table" in capsys.readouterr().err
 
 
-def test_reading_results_error_names_the_value_that_a_template_lacks(results):
+def test_reading_results_error_names_missing_template_value(results):
     update_json(results / "corpus.json", vocabulary={"coverage": 1.0})
     with pytest.raises(PipelineError, match="no attribute 'entries'"):
         report.run()
 
 
-def test_results_of_no_published_size_have_no_published_scores(results):
+def test_results_of_unpublished_model_size_have_no_published_scores(results):
     write_scores(results, ROWS)
     assert read_results().sources
     config = read_json(results / "pretrain/phase2.json")["config"] | {"hidden_size": 64}

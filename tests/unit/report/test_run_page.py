@@ -15,7 +15,7 @@ def page_text(price: float | None = None) -> str:
     return Page(render_run(read_results(), price)).text
 
 
-def test_render_run_has_time_memory_price_and_settings(results):
+def test_render_run_shows_time_memory_price_and_settings(results):
     write_costs(results, compile_seconds=195.0, machine={"attention": "auto", "microbatch_tokens": 16384})
     text = page_text(price=2.5)
     figures = ("1:02:33", "59 s", "12,346", "41.2 %", "812", "1,978", "steps in which torch compiled took")
@@ -24,7 +24,7 @@ def test_render_run_has_time_memory_price_and_settings(results):
     assert "attention auto, microbatch tokens 16384." in text and "pretrain 2 25 s 22 s 812" in text
 
 
-def test_measured_phases_leave_out_logs_of_another_run(results):
+def test_measured_phases_drop_logs_of_another_run(results):
     write_costs(results)
     write_json(results.parent / "logs/pretrain/phase2.cost.json", LOG | {"flops": 77})
     assert list(measured_phases(read_results())) == ["phase1"]
@@ -42,28 +42,28 @@ def test_render_run_plots_throughput_if_tracked(results):
 @pytest.mark.parametrize(
     ("source", "known"), [("float32 product measured on this machine", False), ("datasheet", True)]
 )
-def test_render_run_has_utilisation_of_known_peaks_alone(results, source, known):
+def test_render_run_shows_utilisation_only_for_known_peak(results, source, known):
     write_costs(results, peak_source=source, mfu=1.25)
     text = page_text()
     assert all((word in text) == known for word in ("125.0 %", "MFU", "Peak (TFLOP/s)", source))
 
 
-def test_render_run_has_no_price_that_nobody_gave(results):
+def test_render_run_without_price_shows_no_price(results):
     write_costs(results)
     assert "Price of" not in page_text() and "Price of pretraining: 0, at 0 an hour" in page_text(price=0.0)
 
 
-def test_render_run_without_logs_says_so(results):
+def test_render_run_without_logs_shows_a_note(results):
     assert "This machine has no logs of these results." in page_text()
 
 
 @pytest.mark.parametrize("price", [-1.0, float("nan"), float("inf")])
-def test_check_price_of_no_price_is_an_error(price):
+def test_check_price_invalid_price_is_rejected(price):
     with pytest.raises(PipelineError, match="invalid price"):
         check_price(price, "--price")
 
 
-def test_data_hashes_are_those_of_these_results(results):
+def test_data_hashes_belong_to_current_results(results):
     assert data_hashes() is None
     hashes = [md5((results / name).read_bytes()).hexdigest() for name in ("scores.json", "corpus.json")]
 
@@ -82,6 +82,6 @@ def test_data_hashes_are_those_of_these_results(results):
     assert "5d41402abc.dir" in page_text()
 
 
-def test_data_hashes_of_a_lock_that_dvc_is_writing_are_none(results):
+def test_data_hashes_of_empty_dvc_lock_are_none(results):
     (results.parent / "dvc.lock").write_text("")
     assert data_hashes() is None

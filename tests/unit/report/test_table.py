@@ -16,7 +16,7 @@ from pipeline_src.report.table import average_line, render_markdown, validation_
 from tests.unit.report.conftest import ROWS, VALIDATION, glue_rows, score_row, update_json, write_scores
 
 
-def test_average_line_is_of_all_scores_and_says_if_some_were_chosen():
+def test_average_line_names_scores_chosen_on_dev_sets():
     rows = glue_rows(85.0)
     line = average_line(score_rows({"rules": {}, "best_epoch": ["wnli"], "rows": rows}))
     assert line.endswith("85.0") and "chosen" not in line  # WNLI is not averaged
@@ -24,13 +24,13 @@ def test_average_line_is_of_all_scores_and_says_if_some_were_chosen():
     assert average_line(score_rows({"rules": {}, "rows": ROWS})).endswith("none, with 2 of its 9 scores")
 
 
-def test_validation_line_has_next_sentences_if_measured():
+def test_validation_line_has_nsp_accuracy_if_measured():
     assert "gap +0.600 nats); NSP accuracy 61.0 % (larger class 57.0 %)" in validation_line(VALIDATION)
     without = {name: value for name, value in VALIDATION.items() if not name.startswith("nsp")}
     assert validation_line(without).endswith("no next sentences")
 
 
-def test_text_table_numbers_are_aligned_right():
+def test_text_table_aligns_numbers_right():
     rows = score_rows({"rules": {}, "rows": [score_row("a", "f1", 5.0), score_row("long", "f1", 100.0)]})
     assert [line.split(" | ")[:3] for line in text_table(TERMINAL, rows).splitlines()] == [
         ["| task", "metric", "score"],
@@ -40,7 +40,7 @@ def test_text_table_numbers_are_aligned_right():
     ]
 
 
-def test_markdown_of_a_mixed_study_folds_synthetic_scores(results):
+def test_markdown_of_real_and_synthetic_tasks_folds_synthetic_scores(results):
     extra = [score_row("mine", "accuracy", 77.0), score_row("mine", "f1", 66.0, main=False)]
     write_scores(results, [*ROWS, *extra], ["rte", "mrpc", "wnli", "squad1"], further=["mine"])
     real, folded = render_markdown(read_results()).split("<details><summary>6 of synthetic tasks</summary>")
@@ -48,7 +48,7 @@ def test_markdown_of_a_mixed_study_folds_synthetic_scores(results):
     assert re.search(r"\| RTE \(synthetic\)", folded)
 
 
-def test_markdown_of_a_diagnosed_phase_has_the_sentence_as_text(results):
+def test_markdown_shows_diagnosis_as_escaped_text(results):
     sentence = "0.60 nats below the unigram baseline after 8.19 M tokens: normal | [UNK] <b>"
     update_json(results / "pretrain/phase2.json", diagnosis={"sentence": sentence})
     text = render_markdown(read_results())
@@ -56,7 +56,7 @@ def test_markdown_of_a_diagnosed_phase_has_the_sentence_as_text(results):
     assert f"\n\nIs this normal? phase2: {escaped}.\n\n" in text and "Is this normal? phase1" not in text
 
 
-def test_report_of_shared_validation_text_has_the_warning(results):
+def test_markdown_of_overlapping_validation_text_has_warning(results):
     for warning in ({}, {"overlap_warning": "16 of 64 validation documents share a run of 13 words"}):
         update_json(results / "corpus.json", **warning)
         read = read_results()
@@ -65,7 +65,7 @@ def test_report_of_shared_validation_text_has_the_warning(results):
         assert (f"<strong>{sentence}</strong>" in render_page(read, summarise(read))) == bool(warning)
 
 
-def test_markdown_of_losses_by_source_has_gain_and_forgetting(results):
+def test_markdown_of_losses_by_source_shows_gain_and_forgetting(results):
     books = [{"step": step, "mlm_loss": loss} for step, loss in ((10, 4.2), (1_200, 3.75), (1_400, 3.71), (1_500, 3.7))]
     wikipedia = [{"step": 10, "mlm_loss": 4.5}, {"step": 1_500, "mlm_loss": 4.75}]
     losses = {"source_losses": {"books": books, "wikipedia": wikipedia}, "by_source": {"ltg": books}}
@@ -76,7 +76,7 @@ def test_markdown_of_losses_by_source_has_gain_and_forgetting(results):
     assert "By source, phase2: MLM loss on ltg 3.700" in text and "phase1: MLM" not in text
 
 
-def test_reports_of_three_phases_show_the_third_and_losses_by_position(results):
+def test_reports_of_three_phases_show_losses_by_position(results):
     corpus = read_json(results / "corpus.json")
     corpus["examples"]["phase3"] = corpus["examples"]["phase2"] | {"length": 2048}
     write_json(results / "corpus.json", corpus)
@@ -93,7 +93,7 @@ def test_reports_of_three_phases_show_the_third_and_losses_by_position(results):
     assert "for all phases" in html and "Examples of phase3" in html
 
 
-def test_table_without_results_is_one_error(results):
+def test_results_tool_without_results_is_rejected(results):
     (results / "scores.json").unlink()
     with pytest.raises(PipelineError, match="scores.json"):
         table.main(Namespace())

@@ -20,7 +20,7 @@ def tokens(tokenizer: Tokenizer, ids: np.ndarray) -> str:
     return " ".join(tokenizer.id_to_token(int(token)) for token in ids)
 
 
-def test_classification_features_pair(tokenizer: Tokenizer):
+def test_classification_features_pair_becomes_one_sequence(tokenizer: Tokenizer):
     features = MRPC.features(PAIRS, tokenizer, 128)
     assert tokens(tokenizer, features.ids) == (
         "[CLS] w1 w2 [SEP] w3 [SEP] [CLS] w4 [SEP] w5 w6 w7 [SEP] [CLS] w8 [SEP] [SEP]"
@@ -33,14 +33,14 @@ def test_classification_features_pair(tokenizer: Tokenizer):
     assert (features.ids.dtype, features.segments.dtype, features.labels.dtype) == (np.int32, np.int8, np.int64)
 
 
-def test_features_apart_pair_is_two_sequences_of_one_item(tokenizer: Tokenizer):
+def test_features_apart_pair_becomes_two_sequences(tokenizer: Tokenizer):
     features = MRPC.features_apart(PAIRS, tokenizer, 4)
     expected = "[CLS] w1 w2 [SEP] [CLS] w3 [SEP] [CLS] w4 [SEP] [CLS] w5 w6 [SEP] [CLS] w8 [SEP] [CLS] [SEP]"
     assert tokens(tokenizer, features.ids) == expected and not features.segments.any()
     assert (features.items, features.per_item, features.labels.tolist()) == (3, 2, [1, 0, 1])
 
 
-def test_classification_features_shorten_longer_segment_and_count(tokenizer: Tokenizer):
+def test_classification_features_truncate_the_longer_segment(tokenizer: Tokenizer):
     example = TextExample("0", ("w1 w2 w3 w4 w5", "w6 w7"), 1)
     features = MRPC.features([example], tokenizer, 8)
     assert tokens(tokenizer, features.ids) == "[CLS] w1 w2 w3 [SEP] w6 w7 [SEP]"
@@ -51,7 +51,7 @@ def test_classification_features_shorten_longer_segment_and_count(tokenizer: Tok
     assert not single.segments.any() and single.labels.tolist() == [-1]
 
 
-def test_classification_predict_labels_and_score(tokenizer: Tokenizer):
+def test_classification_predictions_have_expected_scores(tokenizer: Tokenizer):
     features = MRPC.features(PAIRS, tokenizer, 128)
     outputs = np.array([[0.0, 2.0], [1.0, 0.5], [3.0, -1.0]], np.float32)
     rows = json.loads(json.dumps(MRPC.predict(PAIRS, features, outputs)))
@@ -62,7 +62,7 @@ def test_classification_predict_labels_and_score(tokenizer: Tokenizer):
     assert baseline == {"accuracy": pytest.approx(200 / 3), "f1": pytest.approx(80.0)}
 
 
-def test_regression_predict_is_clipped_to_range(tokenizer: Tokenizer):
+def test_regression_predictions_are_clipped_to_range(tokenizer: Tokenizer):
     examples = [TextExample(str(i), ("w1", "w2"), value) for i, value in enumerate([0.0, 2.5, 5.0])]
     features = STSB.features(examples, tokenizer, 128)
     assert features.labels.dtype == np.float32
@@ -81,12 +81,12 @@ def test_regression_predict_is_clipped_to_range(tokenizer: Tokenizer):
         ([("0", "1"), ("1", 0), ("2", "1")], "invalid prediction: 0"),
     ],
 )
-def test_classification_score_predictions_not_matching_examples_are_rejected(rows: list, message: str):
+def test_classification_score_mismatched_predictions_are_rejected(rows: list, message: str):
     with pytest.raises(PipelineError, match=message):
         MRPC.score("mrpc", PAIRS, [{"id": id_, "prediction": value} for id_, value in rows])
 
 
-def test_classification_predict_and_score_nan_is_rejected(tokenizer: Tokenizer):
+def test_classification_nan_prediction_is_rejected(tokenizer: Tokenizer):
     features = MRPC.features(PAIRS, tokenizer, 128)
     with pytest.raises(PipelineError, match="NaN or infinite: row 1"):
         MRPC.predict(PAIRS, features, np.array([[0, 1], [0, np.nan], [1, 0]]))
@@ -94,7 +94,7 @@ def test_classification_predict_and_score_nan_is_rejected(tokenizer: Tokenizer):
         STSB.score("stsb", [TextExample("0", ("a", "b"), 1.0)], [{"id": "0", "prediction": float("nan")}])
 
 
-def test_classification_example_results():
+def test_classification_example_results_equal_expected_values():
     rows = [{"id": "0", "prediction": "0", "outputs": [1.0, 0.0]}, {"id": "1", "prediction": "0"}]
     first, second = MRPC.example_results("mrpc", PAIRS[:2], rows)
     assert (first.text, first.words, first.gold, first.predicted, first.right) == ("w1 w2\nw3", 3, "1", "0", 0.0)
@@ -107,7 +107,7 @@ def test_classification_example_results():
         MRPC.example_results("mrpc", PAIRS[:1], far)
 
 
-def test_classification_submission_has_format_of_leaderboard():
+def test_classification_submission_has_leaderboard_format():
     unlabelled = [TextExample(str(place), ("a", "b"), None) for place in range(11)]
     rte = make_task(load_spec("rte"))
     labels = ["entailment", "not_entailment"] * 5 + ["entailment"]
@@ -130,7 +130,7 @@ ENDINGS = [
 ]
 
 
-def test_choice_features_choice_is_sequence(tokenizer: Tokenizer):
+def test_choice_features_each_choice_is_one_sequence(tokenizer: Tokenizer):
     features = SWAG.features(ENDINGS, tokenizer, 128)
     assert (features.per_item, features.items, len(features.cu_seqlens)) == (4, 3, 13)
     second = features.ids[features.cu_seqlens[1] : features.cu_seqlens[2]]
@@ -139,7 +139,7 @@ def test_choice_features_choice_is_sequence(tokenizer: Tokenizer):
     assert SWAG.num_outputs == 1
 
 
-def test_choice_predict_and_score(tokenizer: Tokenizer):
+def test_choice_predictions_have_expected_scores(tokenizer: Tokenizer):
     features = SWAG.features(ENDINGS, tokenizer, 128)
     outputs = np.array([[0, 3, 1, 1], [2, 0, 0, 0], [0, 0, 0, 1]], float)
     rows = SWAG.predict(ENDINGS, features, outputs)
@@ -148,14 +148,14 @@ def test_choice_predict_and_score(tokenizer: Tokenizer):
     assert SWAG.majority_baseline("swag", ENDINGS) == {"accuracy": pytest.approx(200 / 3)}
 
 
-def test_choice_example_results():
+def test_choice_example_results_equal_expected_values():
     row = {"id": "0", "prediction": 2, "outputs": [0.0, 0.0, 0.0, 0.0]}
     (result,) = SWAG.example_results("swag", ENDINGS[:1], [row])
     assert (result.text, result.gold, result.predicted, result.right) == ("w1 w2", "w4 w5", "w6", 0.0)
     assert (result.words, result.confidence) == (4, 0.25)
 
 
-def test_choice_submission_is_csv_in_order_of_file():
+def test_choice_submission_is_csv_in_file_order():
     unlabelled = [ChoiceExample(str(place), "w1", ("a", "b", "c", "d"), None) for place in range(2)]
     rows = [{"id": "1", "prediction": 3}, {"id": "0", "prediction": 1}]
     assert SWAG.submission("swag", unlabelled, rows) == {"swag.csv": ",pred\n0,1\n1,3\n"}

@@ -47,7 +47,7 @@ CONLLU = """# global.columns = ID FORM LEMMA UPOS
 """
 
 
-def test_read_sentences_docstart_separates_documents_and_blank_line_sentences(tmp_path: Path):
+def test_read_sentences_docstart_line_begins_a_document(tmp_path: Path):
     for text in (CONLL, CONLL.replace(" ", "\t"), CONLL.replace("\n", "\r\n"), f"\ufeff{CONLL}\n\n"):
         result = read_sentences(NER, write(tmp_path / "train.txt", text))
         assert [(e.id, e.document) for e in result] == [("0", 1), ("1", 1), ("2", 2)]

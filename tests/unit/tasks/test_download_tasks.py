@@ -23,7 +23,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_run_synthetic_tasks_are_named_synthetic(project: Path) -> None:
+def test_download_tasks_synthetic_tasks_have_synthetic_source(project: Path) -> None:
     run_tasks(seed=7, task_source="synthetic", tasks=["cola", "squad1"])
     assert names(project / "data/tasks") == ["cola", "squad1"]
     about = json.loads((project / "data/tasks/cola/source.json").read_text())
@@ -60,7 +60,7 @@ def custom_task(project: Path, catalogue: Path) -> Path:
 
 
 @pytest.mark.parametrize("task_source", ["synthetic", "official"])
-def test_run_custom_task_has_its_local_files(custom_task: Path, project: Path, task_source: str) -> None:
+def test_download_tasks_custom_task_gets_its_local_files(custom_task: Path, project: Path, task_source: str) -> None:
     tasks = ["cola", "mine"] if task_source == "synthetic" else ["mine"]
     with pytest.raises(PipelineError, match=r"your own file is not there: data/own/mine/train\.jsonl"):
         run_tasks(seed=1, task_source=task_source, tasks=tasks)
@@ -82,7 +82,7 @@ def test_run_custom_task_has_its_local_files(custom_task: Path, project: Path, t
         ("train", "\udcff", r"(?s)not UTF-8.*data/own/mine/train\.jsonl:2"),
     ],
 )
-def test_run_invalid_line_of_custom_task_is_rejected(
+def test_download_tasks_invalid_line_of_custom_task_is_rejected(
     custom_task: Path, project: Path, file: str, bad: str, message: str
 ) -> None:
     for name in ("train", "dev"):
@@ -93,7 +93,7 @@ def test_run_invalid_line_of_custom_task_is_rejected(
     assert not (project / "data/tasks").exists()
 
 
-def test_run_declared_file_that_source_lacks_is_rejected(custom_task: Path, catalogue: Path) -> None:
+def test_download_tasks_missing_file_of_custom_task_is_rejected(custom_task: Path, catalogue: Path) -> None:
     for name in ("train", "dev"):
         (custom_task / f"{name}.jsonl").write_text(ROW)
     (catalogue / "tasks/mine.yaml").write_text(SPEC.replace("file: dev", "file: test"))
@@ -102,12 +102,12 @@ def test_run_declared_file_that_source_lacks_is_rejected(custom_task: Path, cata
 
 
 @pytest.mark.parametrize(("task_source", "expected"), [("synthetic", {"mine"}), ("official", {"cola", "mine"})])
-def test_fetched_sources_follow_task_source(custom_task: Path, task_source: str, expected: set[str]) -> None:
+def test_fetched_sources_depend_on_task_source(custom_task: Path, task_source: str, expected: set[str]) -> None:
     sources = download_tasks.fetched_sources(task_source, ["cola", "word_swap"], ["mine"])
     assert sources.keys() == expected and sources["mine"] == load_source(TASK_SOURCES, "mine")
 
 
-def test_run_pair_set_of_the_study_is_fetched(custom_task: Path, project: Path) -> None:
+def test_download_tasks_fetches_minimal_pair_set(custom_task: Path, project: Path) -> None:
     for name in ("train", "dev"):
         (custom_task / f"{name}.jsonl").write_text("{}\n")
     interpretation = InterpretationParams(minimal_pairs=("templates", "mine"))
@@ -124,7 +124,7 @@ def test_run_pair_set_of_the_study_is_fetched(custom_task: Path, project: Path) 
         ("pos", lambda example: [" ".join(example.words)]),
     ],
 )
-def test_evaluation_texts_are_those_of_dev_and_test(tmp_path: Path, task: str, parts) -> None:
+def test_evaluation_texts_come_from_dev_and_test_files(tmp_path: Path, task: str, parts) -> None:
     write_task(task, tmp_path, seed=1)
     spec = load_spec(task)
     examples = []
@@ -137,5 +137,5 @@ def test_evaluation_texts_are_those_of_dev_and_test(tmp_path: Path, task: str, p
     assert len(texts) > 20
 
 
-def test_texts_of_has_every_kind_of_task() -> None:
+def test_texts_of_covers_every_kind_of_task() -> None:
     assert download_tasks.TEXTS_OF.keys() == KINDS.keys()

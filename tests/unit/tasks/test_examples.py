@@ -55,17 +55,17 @@ def read(task: str, folder: Path, name: str, content: str | bytes) -> list[Any]:
         ("stsb", "a.txt", "one\ttwo\n", [("one", "two")]),
     ],
 )
-def test_read_unlabelled_texts_in_every_layout(tmp_path, task, name, content, texts):
+def test_read_unlabelled_accepts_every_layout(tmp_path, task, name, content, texts):
     examples = read(task, tmp_path, name, content)
     assert [example.texts for example in examples] == texts
     assert all(example.label is None for example in examples)
 
 
-def test_read_unlabelled_lines_of_text_have_their_number_as_id(tmp_path):
+def test_read_unlabelled_txt_example_id_is_line_number(tmp_path):
     assert [example.id for example in read("sst2", tmp_path, "a.txt", "one\n\ntwo\n")] == ["0", "2"]
 
 
-def test_read_unlabelled_choices_need_no_label(tmp_path):
+def test_read_unlabelled_choice_file_without_labels_is_accepted(tmp_path):
     names = "sent1,sent2,ending0,ending1,ending2,ending3"
     (example,) = read("swag", tmp_path, "test.csv", f"{names}\nHe sat.,He,ran,sat,ate,slept\n")
     assert example.endings[0] == "He ran" and example.label is None
@@ -73,20 +73,20 @@ def test_read_unlabelled_choices_need_no_label(tmp_path):
 
 
 @pytest.mark.parametrize("content", [SQUAD, LABELLED_SQUAD])
-def test_read_unlabelled_questions_need_no_answers(tmp_path, content):
+def test_read_unlabelled_questions_without_answers_are_accepted(tmp_path, content):
     for task in ("squad1", "squad2"):
         (question,) = read(task, tmp_path, "a.json", json.dumps(content))
         assert (question.id, question.question, question.answers) == ("q", "Where?", ())
 
 
 @pytest.mark.parametrize("rows", ["He\nruns\n\nYes\n", "He x x O\nruns x x none\n\nYes x x O\n"])
-def test_read_unlabelled_words_need_no_tags(tmp_path, rows):
+def test_read_unlabelled_words_without_tags_are_accepted(tmp_path, rows):
     sentences = read("ner", tmp_path, "a.txt", rows)
     assert [sentence.words for sentence in sentences] == [("He", "runs"), ("Yes",)]
     assert not any(sentence.tags for sentence in sentences)
 
 
-def test_read_unlabelled_pairs_to_rank_are_those_with_the_label_if_there_is_one(tmp_path):
+def test_read_unlabelled_retrieval_keeps_only_rows_with_the_label(tmp_path):
     rows = ["one\ttwo\tentailment", "one\tthree\tnot_entailment", "four\tfive\tentailment"]
     labelled = read("qnli_retrieval", tmp_path, "a.tsv", "\n".join(["question\tsentence\tlabel", *rows, ""]))
     assert labelled[0].corpus == ("two", "five") and [query.query for query in labelled] == ["one", "four"]
@@ -94,14 +94,14 @@ def test_read_unlabelled_pairs_to_rank_are_those_with_the_label_if_there_is_one(
     assert read("qnli_retrieval", tmp_path, "b.tsv", without)[0].corpus == ("two", "three", "five")
 
 
-def test_read_unlabelled_paragraphs_to_rank_need_no_answers(tmp_path):
+def test_read_unlabelled_retrieval_paragraphs_without_answers_are_accepted(tmp_path):
     second = {"context": "He was not.", "qas": [{"id": "r", "question": "Who?"}]}
     content = {"data": [{"paragraphs": [*SQUAD["data"][0]["paragraphs"], second]}]}
     queries = read("squad_retrieval", tmp_path, "a.json", json.dumps(content))
     assert [query.query for query in queries] == ["Where?", "Who?"] and len(queries[0].corpus) == 2
 
 
-def test_read_unlabelled_pairs_of_ids_have_their_texts_beside_them(tmp_path):
+def test_read_unlabelled_retrieval_ids_are_replaced_by_texts(tmp_path):
     (tmp_path / "qrels").mkdir()
     (tmp_path / "corpus.tsv").write_text("_id\ttext\nd1\tone\nd2\ttwo\n")
     (tmp_path / "queries.tsv").write_text("_id\ttext\nq1\twhere\n")
@@ -144,12 +144,12 @@ def test_read_unlabelled_pairs_of_ids_have_their_texts_beside_them(tmp_path):
         ("pos", "a.conllu", "He\n", "too few columns: 1 columns, at least 2"),
     ],
 )
-def test_read_unlabelled_other_file_is_rejected(tmp_path, task, name, content, message):
+def test_read_unlabelled_invalid_file_is_rejected(tmp_path, task, name, content, message):
     with pytest.raises(PipelineError, match=message):
         read(task, tmp_path, name, content)
 
 
-def test_labelled_part_smaller_is_subset_and_other_seed_differs():
+def test_labelled_part_smaller_sample_is_subset_of_larger_sample():
     few = labelled_part("sst2", 1, range(90), 10)
     many = labelled_part("sst2", 1, range(90), 60)
     others = labelled_part("sst2", 2, range(90), 10)

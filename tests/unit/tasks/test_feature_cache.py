@@ -23,7 +23,7 @@ def small(number: int = 7) -> Features:
     return Features(ids, (ids % 2).astype(np.int8), cu_seqlens, np.asarray([1, 0]), np.arange(2), 1, {"cut": 2})
 
 
-def test_cached_features_are_built_once_and_mapped():
+def test_cached_features_are_made_once_and_memory_mapped():
     made = []
 
     def make(dropped: Counter[str]) -> Features:
@@ -38,7 +38,7 @@ def test_cached_features_are_built_once_and_mapped():
         assert isinstance(getattr(again, name), np.memmap)
 
 
-def test_cached_other_file_or_code_is_rebuilt(monkeypatch):
+def test_cached_changed_file_or_code_makes_features_again(monkeypatch):
     cache.cached("rte", {"file": "a"}, lambda dropped: small())
     assert len(cache.cached("rte", {"file": "b"}, lambda dropped: small(9)).ids) == 9
     monkeypatch.setattr(cache, "fingerprint", lambda module: "edited")
@@ -81,7 +81,7 @@ def test_cached_old_entries_are_removed(monkeypatch):
 
 @pytest.mark.parametrize("name", ["ids.npy", "about.json"])
 @pytest.mark.parametrize("how", ["bit", "cut", "gone"])
-def test_cached_damaged_file_is_rebuilt(tmp_path, name, how):
+def test_cached_damaged_entry_is_made_again(tmp_path, name, how):
     cache.cached("rte", {}, lambda dropped: small())
     (path,) = tmp_path.glob(f"data/features/rte/*/{name}")
     content = path.read_bytes()
@@ -131,7 +131,7 @@ def test_cached_two_users_share_one_entry(tmp_path):
 
 @needs_root
 @pytest.mark.parametrize("closed", ["", "ids.npy", "about.json"])
-def test_cached_entry_closed_by_another_user_is_made_anew_or_left_alone(tmp_path, closed):
+def test_cached_inaccessible_entry_of_another_user_is_replaced_or_bypassed(tmp_path, closed):
     share(tmp_path)
 
     def first() -> None:

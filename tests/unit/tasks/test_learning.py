@@ -86,7 +86,7 @@ def study(request, tmp_path_factory) -> Study:
 @pytest.mark.parametrize(
     "study", [pytest.param(task, marks=pytest.mark.slow if task == "swag" else ()) for task in EPOCHS], indirect=True
 )
-def test_task_trainer_learns_synthetic_rule_and_needs_both_texts(study):
+def test_task_trainer_synthetic_task_is_learned_above_baseline(study):
     study.train(study.training, EPOCHS[study.spec.name])
     for row in study.spec.scores:
         examples = study.examples(row)
@@ -104,7 +104,7 @@ def test_task_trainer_learns_synthetic_rule_and_needs_both_texts(study):
 
 
 @pytest.mark.parametrize("study", SHUFFLED, indirect=True)
-def test_task_trainer_shuffled_labels_stay_at_baseline(study):
+def test_task_trainer_shuffled_labels_score_at_baseline(study):
     rng = np.random.default_rng(0)
     labels = study.training.labels
     if study.spec.kind == "span":

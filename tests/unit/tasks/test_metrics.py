@@ -12,13 +12,13 @@ def score(metric, gold, predicted):
     return METRICS[metric](gold, [predicted]).score()
 
 
-def test_metrics_only_right_or_wrong_examples_are_yes_no():
+def test_statistics_yes_no_is_true_only_for_binary_scores():
     assert METRICS["accuracy"]([0], [[1]]).yes_no
     assert not any(METRICS[metric]([0, 1], [[1, 1]]).yes_no for metric in METRICS.keys() - {"accuracy"})
     assert not ratio_statistics([np.array([0.5])]).yes_no  # F1 of answers, reciprocal ranks
 
 
-def test_macro_f1_is_the_mean_over_classes_and_small_ones_count_as_much():
+def test_macro_f1_weights_all_classes_equally():
     gold, predicted = [0] * 8 + [1, 2], [0] * 8 + [0, 2]
     assert score("macro_f1", gold, predicted) == pytest.approx((100 * 16 / 17 + 0 + 100) / 3)
     assert majority_score("macro_f1", gold) == pytest.approx(100 * 16 / 18 / 3)

@@ -27,7 +27,7 @@ def write(path: Path, *rows: str) -> Path:
     return path
 
 
-def test_read_queries_rows_of_one_query_are_one_query_with_its_negatives(tmp_path: Path):
+def test_read_queries_rows_with_equal_query_are_merged(tmp_path: Path):
     spec = make_spec(columns={"texts": ["q", "p"], "negatives": ["n"], "group": "g"})
     rows = ("q\tp\tn\tg", "w1\tw10 w11\tw13\t", "w2 w3\tw12\tw13\tg", "w2 w3\tw10 w11\tw12\tg")
     queries = read_examples(spec, write(tmp_path / "dev.tsv", *rows), "mine")
@@ -36,13 +36,13 @@ def test_read_queries_rows_of_one_query_are_one_query_with_its_negatives(tmp_pat
     assert queries[0].corpus is queries[1].corpus
 
 
-def test_read_queries_rows_with_another_label_are_left_out(tmp_path: Path):
+def test_read_queries_rows_with_another_label_are_dropped(tmp_path: Path):
     rows = ("index\tquestion\tsentence\tlabel", "0\tq\ta\tentailment", "1\tr\tb\tnot_entailment", "2\tr\tc\tentailment")
     queries = read_examples(load_spec("qnli_retrieval"), write(tmp_path / "dev.tsv", *rows), "qnli_retrieval")
     assert [(query.query, query.corpus) for query in queries] == [("q", ("a", "c")), ("r", ("a", "c"))]
 
 
-def test_read_queries_squad_searches_paragraphs(tmp_path: Path):
+def test_read_queries_squad_paragraphs_become_the_corpus(tmp_path: Path):
     def question(number: int, text: str, answers: list[str]) -> dict:
         answers = [{"text": answer, "answer_start": 0} for answer in answers]
         return {"id": str(number), "question": text, "answers": answers, "is_impossible": not answers}
@@ -81,7 +81,7 @@ def write_beir(folder: Path, *qrels: str) -> Path:
     return write(folder / "qrels/test.tsv", *qrels)
 
 
-def test_read_queries_beir_layout_searches_all_of_the_corpus(tmp_path: Path):
+def test_read_queries_beir_corpus_includes_unused_passages(tmp_path: Path):
     queries = read_examples(make_spec(BEIR), write_beir(tmp_path, *QRELS), "mine")
     corpus = ("a", "b", "a", "")
     assert queries == [Query("0", "x", corpus, ((2,),)), Query("1", "x", corpus, ((1,),))]
@@ -121,6 +121,6 @@ def test_read_queries_beir_bad_row_is_rejected(tmp_path: Path, file: str, row: s
         read_examples(make_spec(BEIR), path, "mine")
 
 
-def test_read_queries_no_row_with_the_label_is_rejected(tmp_path: Path):
+def test_read_queries_file_without_labelled_pairs_is_rejected(tmp_path: Path):
     with pytest.raises(PipelineError, match="too few passages or queries: 4 passages of 0 queries"):
         read_examples(make_spec(BEIR), write_beir(tmp_path, *QRELS[:1], QRELS[2]), "mine")

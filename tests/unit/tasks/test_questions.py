@@ -117,12 +117,12 @@ PARIS = EMOJI.index("Paris")
         ("Ada", 10**9, None),
     ],
 )
-def test_find_answer_by_characters_utf16_units_or_near(text: str, start: int, found: int | None):
+def test_find_answer_accepts_character_utf16_and_nearby_offsets(text: str, start: int, found: int | None):
     assert find_answer(Answer(text, start), EMOJI) == (None if found is None else Answer(text, found))
 
 
 @pytest.mark.parametrize("task", [ONE, TWO])
-def test_read_squad_training_question_without_its_answer_is_left_out(tmp_path: Path, task: Task, caplog):
+def test_read_squad_training_question_with_missing_answer_is_dropped(tmp_path: Path, task: Task, caplog):
     starts = {"right": 15, "utf-16": 16, "off by one": 14, "nowhere": 40}
     questions = [entry(id=name, answers=[{"text": "Paris", "answer_start": start}]) for name, start in starts.items()]
     path = write_questions(tmp_path, *questions, context="\U0001f642 Ada lives in Paris.")
@@ -139,7 +139,7 @@ def test_read_squad_training_question_without_its_answer_is_left_out(tmp_path: P
     assert [example.answers[0].start for example in evaluated] == list(starts.values())
 
 
-def test_read_squad_training_file_without_any_answer_in_place_is_rejected(tmp_path: Path):
+def test_read_squad_training_file_with_only_missing_answers_is_rejected(tmp_path: Path):
     with pytest.raises(PipelineError, match="no answer is found at its answer_start"):
         ONE.read(write_questions(tmp_path, entry(answers=[{"text": "London", "answer_start": 0}])))
 

@@ -60,7 +60,7 @@ FILES += [(file, *about, True) for file, about in UNLABELLED.items()]
 
 
 @pytest.mark.parametrize(("file", "task", "rows", "test"), FILES)
-def test_read_real_file_keeps_every_row_and_character(file: str, task: str, rows: int | None, test: bool):
+def test_read_examples_official_file_keeps_every_row_and_character(file: str, task: str, rows: int | None, test: bool):
     spec = load_spec(task)
     counts: Counter[str] = Counter()
     examples = make_task(spec).read(DATA / file, test=test, counts=counts)
@@ -87,7 +87,7 @@ def test_read_real_file_keeps_every_row_and_character(file: str, task: str, rows
             assert example.label == float(fields[places[-1]])
 
 
-def test_read_real_squad_gold_answers_have_full_score(tmp_path: Path):
+def test_squad_score_gold_answers_of_official_file_score_100(tmp_path: Path):
     path = tmp_path / "dev-v1.1.json"
     path.write_bytes(lzma.decompress((DATA / "squad" / "dev-v1.1.rebuilt.json.xz").read_bytes()))
     spec = load_spec("squad1")

@@ -45,7 +45,7 @@ def features(examples, tokenizer):
     return SPEC.features(examples, tokenizer, 384)
 
 
-def test_gold_tokens_real_squad_span_is_restored_or_counted(examples, features, tokenizer):
+def test_gold_tokens_official_squad_answers_are_restored_or_counted(examples, features, tokenizer):
     """99.366 % of the first answers come back exactly, 99.782 % of the questions have one that does."""
     offsets = {}
     first: Counter[str] = Counter()
@@ -68,7 +68,7 @@ def test_gold_tokens_real_squad_span_is_restored_or_counted(examples, features, 
     assert features.counts == {squad.INSIDE_A_WORD: 67, squad.TOO_LONG: 9}
 
 
-def test_squad_predict_real_gold_outputs_have_full_score(examples, features):
+def test_squad_predict_gold_logits_of_official_file_score_100(examples, features):
     outputs = np.random.default_rng(0).normal(size=(len(features.ids), 2)).astype(np.float32)
     items = np.flatnonzero(features.labels[:, 0])
     for side in (0, 1):

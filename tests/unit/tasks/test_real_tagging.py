@@ -41,7 +41,7 @@ def conll2003(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         ("test.txt", 3_453, 46_435, 231, {"LOC": 1668, "MISC": 702, "ORG": 1661, "PER": 1617}),
     ],
 )
-def test_read_real_conll2003_has_published_counts(
+def test_read_conll2003_official_files_have_published_counts(
     conll2003: Path, file: str, sentences: int, words: int, documents: int, entities: dict[str, int]
 ) -> None:
     counts: Counter[str] = Counter()
@@ -53,7 +53,7 @@ def test_read_real_conll2003_has_published_counts(
 
 
 @pytest.mark.skipif(not EWT.exists(), reason="shared/data/ud_ewt is not here")
-def test_read_real_english_web_treebank_keeps_every_word() -> None:
+def test_read_english_web_treebank_keeps_every_word() -> None:
     counts: Counter[str] = Counter()
     examples = POS.read(EWT, counts=counts)
     lines = [line.split("\t") for line in EWT.read_text(encoding="utf-8").split("\n")]

@@ -17,7 +17,7 @@ QUERIES = [
 ]
 
 
-def test_features_each_text_is_one_sequence_of_several_items(tokenizer):
+def test_retrieval_features_items_share_one_sequence_per_text(tokenizer):
     features = TASK.features(QUERIES, tokenizer, 5)
     assert isinstance(features, RankingFeatures) and features.items == 3
     assert features.labels.tolist() == [[3, 0, 2], [4, 1, 2], [4, 0, 1]] and features.example.tolist() == [0, 1, 1]
@@ -30,7 +30,7 @@ def test_features_each_text_is_one_sequence_of_several_items(tokenizer):
     assert TASK.features(QUERIES, tokenizer, 3).counts == {"sequences cut to 3 tokens": 2}
 
 
-def test_predict_ranks_by_cosine_and_ties_in_order_of_corpus():
+def test_retrieval_predict_ranks_by_cosine_and_keeps_ties_in_corpus_order():
     vectors = np.array([[0, 2], [5, 0.1], [0, 4], [0, 3], [9, 0]], np.float32)  # three passages, two queries
     rows = TASK.predict(QUERIES, None, vectors)
     assert rows == [{"id": "0", "prediction": [0, 2, 1]}, {"id": "1", "prediction": [1, 0, 2]}]
@@ -49,7 +49,7 @@ def test_rank_passages_equals_stable_sort(monkeypatch, count):
     assert retrieval.rank_passages(queries, passages) == expected
 
 
-def test_score_by_hand():
+def test_retrieval_scores_equal_values_computed_by_hand():
     rows = [{"id": "0", "prediction": [1, 2, 0]}, {"id": "1", "prediction": [0, 2, 1]}]
     second, third = 1 / np.log2(3), 1 / np.log2(4)
     ndcg = [third, (1 + third) / (1 + second)]

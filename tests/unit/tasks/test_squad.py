@@ -27,7 +27,7 @@ def oracle(features: SpanFeatures) -> np.ndarray:
     return outputs
 
 
-def test_squad_features_labels_map_back_to_text(tokenizer: Tokenizer):
+def test_squad_features_labels_map_back_to_answer_text(tokenizer: Tokenizer):
     features = ONE.features([ADA], tokenizer, 64)
     first, last = features.labels[0]
     words = [tokenizer.id_to_token(int(token)) for token in features.ids]
@@ -41,7 +41,7 @@ def test_squad_features_labels_map_back_to_text(tokenizer: Tokenizer):
     assert (best["text"], best["start"], best["end"], best["score"]) == ("Paris", 18, 23, 10.0)
 
 
-def test_squad2_predict_unanswerable_by_null_score(tokenizer: Tokenizer):
+def test_squad2_predict_unanswerable_question_has_higher_null_score(tokenizer: Tokenizer):
     examples = [ADA, Question("q1", "Who?", CONTEXT, ())]
     features = TWO.features(examples, tokenizer, 64)
     assert features.labels[1].tolist() == [0, 0]

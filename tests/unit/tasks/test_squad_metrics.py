@@ -11,7 +11,7 @@ from pipeline_src.tasks.squad_metrics import (
 )
 
 
-def test_normalise_answer_and_exact_match():
+def test_exact_match_ignores_case_articles_and_punctuation():
     assert normalise_answer("  The U.S.A., and an  'Apple'! ") == "usa and apple"
     assert normalise_answer("theatre another") == "theatre another"  # articles are whole words
     assert exact_match("the Eiffel Tower.", ["tower", "Eiffel tower"], False) == 1.0
@@ -34,5 +34,5 @@ def test_find_null_threshold_maximises_total():
     assert find_threshold([0.5, 1, 0, 1], [True, True, True, True], [-3, -1, 0, 2]) == (2.5, 2.0, [True] * 4)
 
 
-def test_find_null_threshold_ties_follow_order_of_file():
+def test_find_null_threshold_equal_differences_keep_file_order():
     assert find_threshold([1, 0, 1], [True, False, True], [5, 5, 5]) == (2.0, 5.0, [True, False, False])

@@ -77,7 +77,7 @@ def test_find_spans_and_nbest_equal_run_squad(tokenizer: Tokenizer, seed: int, l
         assert all(context[span["start"] : span["end"]] == span["text"] for span in spans)
 
 
-def test_find_spans_disjoint_top_starts_and_ends_take_best_span(tokenizer: Tokenizer):
+def test_find_spans_without_valid_top_span_returns_best_span(tokenizer: Tokenizer):
     example = Question("q", "where", WORDS, (Answer("w1", 3),))
     features = ONE.features([example], tokenizer, 384)
     outputs = np.zeros((len(features.ids), 2))

@@ -68,7 +68,7 @@ def test_window_spans_and_most_context_equal_run_squad(tokens: int, room: int):
             assert (best[position] == number) == is_best_window(spans, number, position)
 
 
-def test_squad_features_arrays(tokenizer: Tokenizer):
+def test_squad_features_arrays_equal_expected_values(tokenizer: Tokenizer):
     example = question("w150", context=LONG, text="where was who")
     features = ONE.features([example], tokenizer, 206)  # 200 tokens of context beside three of question
     words = [tokenizer.id_to_token(token) for token in features.ids.tolist()]
@@ -90,7 +90,7 @@ def test_squad_features_arrays(tokenizer: Tokenizer):
     assert [array.dtype for array in (features.ids, features.segments, features.offsets)] == ["int32", "int8", "int32"]
 
 
-def test_squad_features_together_equal_features_alone(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch):
+def test_squad_features_of_many_questions_equal_features_of_each(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "TEXT_BATCH", 3)
     examples = [
         question("Paris"),

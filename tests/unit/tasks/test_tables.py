@@ -23,13 +23,13 @@ def read(task: str, path: Path, row: str | None = None):
     return make_task(spec).read(path, row)
 
 
-def test_read_tsv_quotes_and_carriage_returns_are_text(tmp_path: Path):
+def test_read_tsv_quotes_and_carriage_returns_are_kept(tmp_path: Path):
     path = write(tmp_path / "dev.tsv", HEADER + 'he said " no\t0\n"quoted"\t1\nlone \r return\t1\r\n')
     texts = [example.texts[0] for example in read("sst2", path)]
     assert texts == ['he said " no', '"quoted"', "lone \r return"]
 
 
-def test_read_cola_has_no_header(tmp_path: Path):
+def test_read_cola_first_row_is_an_example(tmp_path: Path):
     path = write(tmp_path / "dev.tsv", "gj04\t1\t\tone row\ngj04\t0\t*\trow one\n")
     assert [(example.texts, example.label) for example in read("cola", path)] == [(("one row",), 1), (("row one",), 0)]
     with pytest.raises(PipelineError, match="no value for a column: 4[\\s\\S]*bad.tsv:1"):
@@ -83,7 +83,7 @@ def test_read_test_file_has_no_labels_and_drops_no_row(tmp_path: Path):
 SWAG = "sent1,sent2,ending0,ending1,ending2,ending3,label\n"
 
 
-def test_read_swag_fields_are_quoted(tmp_path: Path):
+def test_read_swag_quoted_fields_are_unquoted(tmp_path: Path):
     path = write(tmp_path / "val.csv", SWAG + '"a, ""b""\nc",then,w,x,"y, z",q,2\n')
     (example,) = read("swag", path)
     assert example.context == 'a, "b"\nc'
@@ -220,7 +220,7 @@ def test_read_columns_unreadable_value_is_rejected(tmp_path: Path, name: str, co
         list(read_columns("mine", tmp_path / name, TEXT_AND_LABEL))
 
 
-def test_read_columns_group_may_be_one_of_the_texts(tmp_path: Path):
+def test_read_columns_text_column_can_also_be_the_group(tmp_path: Path):
     columns = Columns(texts=("passage", "question"), label="label", group="passage")
     path = write(tmp_path / "a.tsv", "passage\tquestion\tlabel\nA b.\tC?\t1\n")
     assert [

@@ -44,7 +44,7 @@ def oracle(features: TokenFeatures, tags: int) -> np.ndarray:
     return outputs
 
 
-def test_tagging_features_first_subword_has_label(tokenizer: Tokenizer):
+def test_tagging_features_only_first_subword_has_label(tokenizer: Tokenizer):
     features = NER.features(EXAMPLES, tokenizer, 64)
     assert shown(tokenizer, features) == [
         "[CLS] Z ##o ##e WAS BORN IN PARIS WHERE ? [SEP]",
@@ -109,7 +109,7 @@ def test_tagging_features_every_word_is_labelled_once(tokenizer: Tokenizer, leng
     assert [tuple(row["prediction"]) for row in rows] == [example.tags for example in examples]
 
 
-def test_tagging_predict_and_score(tokenizer: Tokenizer):
+def test_tagging_predictions_have_expected_scores(tokenizer: Tokenizer):
     features = NER.features(EXAMPLES, tokenizer, 64)
     outputs = oracle(features, 9)
     outputs[np.flatnonzero(features.word == 8), [0]] = 9.0  # the second word of Paris-was is called O
@@ -142,7 +142,7 @@ def entity_f1(gold: list[list[str]], guess: list[list[str]]) -> float:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_entities_random_iobes_tags_equal_seqevals(seed: int):
+def test_entities_random_iobes_tags_equal_seqeval(seed: int):
     rng = random.Random(seed)
     labels = ["O", *(f"{prefix}-{kind}" for prefix in "BIES" for kind in ("PER", "LOC-X"))]
     tags = [rng.choice(labels) for _ in range(60)]

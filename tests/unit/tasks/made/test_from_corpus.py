@@ -69,7 +69,7 @@ def text_of(documents, scored: bool) -> str:
 
 
 @pytest.mark.parametrize("scored", [True, False])
-def test_from_corpus_scored_text_is_held_out(made, scored):
+def test_from_corpus_evaluation_text_comes_from_validation_documents(made, scored):
     included, other = (text_of(made[1], side) for side in (scored, not scored))
     scored_texts = [example.texts[0] for example in read(made, "same_document", scored)]
     scored_texts += [ending for example in read(made, "next_sentence_choice", scored) for ending in example.endings]
@@ -91,7 +91,7 @@ def test_word_swap_negative_is_a_permuted_sentence(made):
     assert wrong and all(item not in text and " ".join(sorted(item.lower().split())) in real for item in wrong)
 
 
-def test_next_sentence_choice_distractors_are_of_other_documents(made):
+def test_next_sentence_choice_distractors_come_from_other_documents(made):
     for example in read(made, "next_sentence_choice"):
         home = made[1][example.group].text
         assert f"{example.context} {example.endings[example.label]}" in home
@@ -120,7 +120,7 @@ def test_cloze_answer_completes_the_question(made):
         assert f"{before}{answer.text}{after}" in example.context
 
 
-def test_from_corpus_repeats_bytes(made, monkeypatch):
+def test_from_corpus_same_seed_writes_same_bytes(made, monkeypatch):
     monkeypatch.chdir(made[0].parents[1])
     before = {path: path.read_bytes() for path in made[0].rglob("*") if path.is_file()}
     make(tuple(RULES))
@@ -137,7 +137,7 @@ def test_from_corpus_too_little_text_is_rejected(made, monkeypatch):
 
 
 @pytest.mark.parametrize("task", RULES)
-def test_from_corpus_bag_of_words_answers_every_example(made, task):
+def test_from_corpus_bag_of_words_predicts_every_example(made, task):
     spec, examples = load_spec(task), read(made, task)
     rows = predict(spec, read(made, task, scored=False), examples)
     scores = make_task(spec).score(task, examples, rows)

@@ -67,7 +67,7 @@ def praises(text: str) -> bool:
     return mood in CLASSES["good"]
 
 
-def test_rules_cover_tasks_without_a_package():
+def test_synthetic_rules_exist_for_every_task_without_a_package_source():
     indexed = {name for name in task_names() if name not in {*RULES, *from_corpus.RULES}}
     packages = {"ner", "chunks", "conll_pos", "rotten_tomatoes"}
     assert indexed == packages | {"qnli_retrieval", "squad_retrieval"}
@@ -75,7 +75,7 @@ def test_rules_cover_tasks_without_a_package():
 
 
 @pytest.mark.parametrize("task", RULES)
-def test_write_task_files_are_read_and_share_no_example(folder: Path, task: str):
+def test_write_task_files_share_no_example(folder: Path, task: str):
     spec = load_spec(task)
     train = read(folder, task)
     files = [train]
@@ -93,7 +93,7 @@ def test_write_task_files_are_read_and_share_no_example(folder: Path, task: str)
 
 
 @pytest.mark.parametrize("task", ["mrpc", "squad2", "swag", "pos"])
-def test_write_task_bytes_follow_task_and_seed(folder: Path, tmp_path: Path, task: str):
+def test_write_task_bytes_depend_on_task_and_seed(folder: Path, tmp_path: Path, task: str):
     def hashes(folder: Path) -> dict[str, str]:
         return {path.name: hash_file(path) for path in folder.iterdir()}
 
@@ -104,7 +104,7 @@ def test_write_task_bytes_follow_task_and_seed(folder: Path, tmp_path: Path, tas
 
 
 @pytest.mark.parametrize("file", OFFICIAL_HEADERS)
-def test_write_task_columns_are_official(folder: Path, file: str):
+def test_write_task_columns_equal_official_columns(folder: Path, file: str):
     header = (folder / file).read_text(encoding="utf-8").split("\n")[0]
     official = OFFICIAL_HEADERS[file]
     assert set(header.split("," if file.endswith("csv") else "\t")) <= set(
@@ -112,7 +112,7 @@ def test_write_task_columns_are_official(folder: Path, file: str):
     )
 
 
-def test_write_task_vocabulary_is_closed(folder: Path):
+def test_write_task_vocabulary_is_small_and_closed(folder: Path):
     words = {
         word for task in RULES for example in read(folder, task) for text in texts(example) for word in text.split()
     }
@@ -127,7 +127,7 @@ def test_write_task_labels_are_balanced(folder: Path, task: str):
 
 
 @pytest.mark.parametrize("task", PAIRS)
-def test_write_task_pair_needs_both_texts(folder: Path, task: str):
+def test_write_task_pair_label_needs_both_texts(folder: Path, task: str):
     labels = load_spec(task).labels
     examples = read(folder, task, task)
     for example in examples:
@@ -136,7 +136,7 @@ def test_write_task_pair_needs_both_texts(folder: Path, task: str):
         assert len({example.label for example in examples if praises(example.texts[index])}) == 2
 
 
-def test_write_task_labels_follow_the_rules(folder: Path):
+def test_write_task_labels_follow_the_documented_rules(folder: Path):
     for task in ("cola", "sst2"):
         assert all(praises(*example.texts) == example.label for example in read(folder, task, task))
     for example in read(folder, "stsb", "stsb"):
