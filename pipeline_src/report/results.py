@@ -178,9 +178,7 @@ def curve_of(text: str, path: str | Path) -> Curve:
             curve[name] = [float(row[number]) if row[number] else None for row in rows]
         return curve
     except (ValueError, IndexError) as error:
-        raise PipelineError(
-            "a cell is missing or not a number", error, where=path, hint="run its stage again"
-        ) from None
+        raise PipelineError("a cell is empty or not a number", error, where=path, hint="run its stage again") from None
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ def test_bag_of_words_tagging_is_case_sensitive():
 
 @pytest.mark.parametrize("tag", ["O", "B-LOC"])
 def test_bag_of_words_rule_for_unseen_words_is_best_on_held_out_examples(tag):
-    """Whether a word in another case is the word that was seen, or a new one, the last tenth of the examples tells."""
+    """The last tenth of the examples decides whether a word in another case counts as seen or as new."""
     seen = [tagged("mill/O", "Rome/B-LOC", "Rome/B-LOC", f"City{number}/B-LOC") for number in range(18)]
     held_out = [tagged(f"MILL/{tag}", "Rome/B-LOC")] * 2
     (row,) = predict(load_spec("ner"), [*seen, *held_out], [tagged("Mill/O")])
@@ -95,7 +95,7 @@ def test_bag_of_words_retrieval_ranks_by_bm25():
     corpus = ("the cat", "The cat sat on the mat", "cat cat dog", "?", "a wombat")
     queries = [Query(str(number), text, corpus, ((0,),)) for number, text in enumerate(("cat dog", "Cat?", "of", "a"))]
     rows = predict(load_spec("qnli_retrieval"), [], queries)
-    # by hand: words of 2, 6, 3, 0 and 2, on average 2.6; 3 of 5 have "cat", 1 of 5 "dog"
+    # By hand: passages of 2, 6, 3, 0 and 2 words, 2.6 on average. 3 of 5 passages have "cat", 1 of 5 has "dog".
     cat, dog = (math.log(1 + (5 - n + 0.5) / (n + 0.5)) for n in (3, 1))
     norms = [1.2 * (0.25 + 0.75 * words / 2.6) for words in (2, 6, 3)]
     by_hand = [cat * 2.2 * n / (n + norm) for n, norm in zip((1, 1, 2), norms, strict=True)]

@@ -54,7 +54,7 @@ def test_score_interval_coverage_is_93_to_97_percent(metric, monkeypatch):
 
 
 def test_score_interval_grouped_examples_coverage_is_93_to_97_percent(monkeypatch):
-    """Documents are easy or hard: as if examples were each for itself, intervals would be far too short."""
+    """Documents are easy or hard. Intervals that ignored documents would be far too short."""
     monkeypatch.setattr(significance, "NUM_RESAMPLES", 200)
     rng, held, held_alone = np.random.default_rng(5), 0, 0
     documents = np.repeat(np.arange(40), 10)
@@ -92,7 +92,7 @@ def judged(metric, gold, ours, theirs, groups=None, runs=(1, 1)):
 def test_compare_accuracy_equals_binomial_test():
     gold = np.ones(100, int)
     ours, theirs = gold.copy(), gold.copy()
-    ours[:5], theirs[5:25] = 0, 0  # 5 right for them alone, 20 for us alone
+    ours[:5], theirs[5:25] = 0, 0  # 5 correct only for theirs, 20 only for ours
     outcome = judged("accuracy", gold, [ours], [theirs])
     assert outcome.difference == pytest.approx(15) and outcome.significant
     assert outcome.p == pytest.approx(binomtest(20, 25).pvalue)

@@ -1,4 +1,4 @@
-"""Texts in other words: which words change, into what, and that nothing but the seed and the example decides it."""
+"""Data augmentation: which words are replaced, by what, and that only seed and example determine it."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_find_words_skips_stop_words_digits_and_punctuation(words):
     assert {"the", "of", "herself"} <= STOP_WORDS
 
 
-@pytest.mark.parametrize("positions", [40, 13])  # of 13 the text cannot stand beside itself
+@pytest.mark.parametrize("positions", [40, 13])  # with 13 positions, the text does not fit twice
 def test_find_candidates_single_token_word_equals_mlm_predictions(words, positions, monkeypatch):
     words = replace(words, mlm=random_model(len(PIECES), positions))
     features = features_of(words, [(text, other) for text, other in TEXTS if len(other) < 12])
@@ -144,7 +144,7 @@ def test_augment_replaces_about_40_percent_of_words(words):
     made = augment(many, 1, 3, words)
     changed = np.mean([[one != other for one, other in zip(ids[1:11], rows(many)[0][1][1:11], strict=True)]
                        for _, ids, _ in rows(made)[200:]])  # fmt: skip
-    assert 0.3 < changed < 0.45  # less those that became themselves
+    assert 0.3 < changed < 0.45  # lower than 0.4, since some words are replaced by themselves
 
 
 def test_augment_depends_on_example_and_seed_only(words, monkeypatch):

@@ -1,4 +1,4 @@
-"""A task learnt from a fine-tuned teacher: its layers, its answers, and every teacher that will not do."""
+"""Distillation from a fine-tuned teacher: layer imitation, soft labels, and unsuitable teachers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def save_encoder(folder: Path, vocabulary: Path, layers: int, heads: int, width:
 
 @pytest.fixture(scope="module")
 def inputs(make_study) -> Path:
-    """A teacher of SST-2 with two layers, and a narrower student with one; of what it reads the labels are lost."""
+    """A two-layer teacher of SST-2, and a narrower one-layer student. The labels of the training file are removed."""
     root = make_study(("sst2",), layers=2)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
@@ -99,7 +99,7 @@ def test_load_fit_dense_loads_projection_from_student_folder(study):
     save_file(weights | stored, f"{STUDENT}/model.safetensors")
     taken = load_fit_dense(Path(STUDENT), config, 64, draw)
     assert torch.equal(taken.weight, stored["fit_dense.weight"]) and torch.equal(taken.bias, stored["fit_dense.bias"])
-    assert load_fit_dense(Path(STUDENT), config, 48, draw).weight.shape == (48, 32)  # of a teacher of another width
+    assert load_fit_dense(Path(STUDENT), config, 48, draw).weight.shape == (48, 32)  # a teacher of another width
 
 
 def random_model(config: BertConfig, outputs: int, seed: int) -> BertForTask:

@@ -1,4 +1,4 @@
-"""The rows of table 7: which layers a task's LSTM reads, and that the encoder below stays as it is."""
+"""The feature-based approach (table 7 of the BERT paper): combined layers, and an unchanged encoder."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_frozen_encoder_weights_stay_unchanged_in_training(name: str):
     model = build("token", 4, name).train()
     before = {key: value.clone() for key, value in model.state_dict().items()}
     optimizer = make_optimizer(model, 0.1, 0.01)
-    for _ in range(2):  # no matter how often
+    for _ in range(2):  # also after a second step
         optimizer.zero_grad()
         model(IDS, SEGMENTS, STARTS).logsumexp(-1).mean().backward()
         optimizer.step()

@@ -154,7 +154,7 @@ def test_finetune_bad_label_is_rejected_and_leaves_no_output(study):
 
 
 def test_finetune_unsupported_machine_setting_is_rejected_before_training(study, monkeypatch):
-    """A step that a GPU could take, and predictions that it could not make, once cost a whole training."""
+    """Regression test: training ran to its end before the prediction failed on the GPU."""
     # No trainer is made.
     monkeypatch.setattr("pipeline_src.finetune.task_trainer.make_trainer", None)
     with pytest.raises(PipelineError, match="this attention needs a GPU: flash_varlen, on cpu"):

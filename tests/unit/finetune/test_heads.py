@@ -12,7 +12,7 @@ from pipeline_src.study.model import ModelParams
 
 
 def batch_of(labels: torch.Tensor, lengths: tuple[int, ...] = (1,)) -> TaskBatch:
-    """With these labels; what the tokens are is no matter to a loss."""
+    """Return a batch with these labels. The tokens do not matter to a loss."""
     ids, cu_seqlens = torch.zeros(sum(lengths), dtype=torch.int64), torch.tensor([0, *np.cumsum(lengths)])
     return TaskBatch(ids, ids, cu_seqlens, labels, len(labels), np.array(lengths), np.arange(len(labels)))
 

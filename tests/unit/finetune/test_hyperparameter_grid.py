@@ -1,4 +1,4 @@
-"""Runs of a grid: what is kept, what is trained again after damage, and whose baselines are shared."""
+"""Runs of a hyperparameter grid: what is saved, what is repeated after damage, and sharing between users."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A task's data, and its batches: every item once, similar lengths together, pieces within the budget."""
+"""A task's data and batches: every item once, similar lengths together, microbatches within the token limit."""
 
 import json
 from dataclasses import replace
@@ -65,7 +65,7 @@ def test_training_batches_resume_after_done_steps(done):
 
 
 def test_training_batches_microbatches_are_balanced():
-    """Its pieces hold the same items in the same order as when it is not cut, and none is much smaller than another."""
+    """Microbatches have the items of the batch in the same order, and similar sizes."""
     many = features(sequences=64, seed=2)
     whole, cut = (list(training_batches(many, 32, 1, seed=3, microbatch_tokens=tokens)) for tokens in (10_000, 600))
     for (piece,), pieces in zip(whole, cut, strict=True):
@@ -112,7 +112,7 @@ def test_evaluation_batches_cover_every_item_longest_first(tokens, per_item):
 
 
 def test_task_data_squad1_question_with_missing_answer_is_dropped(tmp_path, monkeypatch):
-    """Its windows would all be labelled as [CLS], which no answer of SQuAD 1.1 is."""
+    """Its windows would be labelled as unanswerable, but SQuAD 1.1 has no unanswerable questions."""
     monkeypatch.chdir(tmp_path)
     Path("data/tasks/squad1").mkdir(parents=True)
     Path("vocabulary").mkdir()

@@ -64,7 +64,8 @@ def test_probe_scores_equal_hand_computed_values():
     test = LabelledWords(torch.stack([side, -side])[:, :4], labels[:4], ["x", "w", "new", "x"], ["a", "a", "b", "b"])
     result = probe(train, test, 2, 1)
     assert result.correct.tolist() == [[True] * 4, [False] * 4]
-    assert result.by_type.tolist() == [True, False, True, False]  # w is label 1, a new type the commoner 0
+    # Type w has label 1. An unseen type gets the most frequent label, which is 0.
+    assert result.by_type.tolist() == [True, False, True, False]
     figures = result.figures
     assert figures["accuracy"] == figures["balanced"] == figures["unseen"] == [1.0, 0.0]
     assert (figures["type_majority"], figures["type_majority_balanced"]) == (0.5, 0.3333)
@@ -81,7 +82,7 @@ def test_labelled_words_match_vectors_types_and_documents(model):
 @given(st.integers(1, 4), st.integers(1, 3), st.integers(0, 99))
 @settings(deadline=None, max_examples=20)
 def test_train_probes_logits_are_invariant_to_scale_and_shift(scale, shift, seed):
-    """Vectors are standardised, and the weights returned are for the vectors as given."""
+    """Training standardises the vectors, but the returned weights apply to the original vectors."""
     generator = torch.Generator().manual_seed(seed)
     vectors = torch.randn(2, 60, 3, generator=generator)
     targets = torch.randint(0, 3, (60, 1), generator=generator)

@@ -47,7 +47,7 @@ def test_self_similarity_in_equal_contexts_is_1_minus_baseline(model):
 
 @pytest.mark.parametrize(("sense_of", "expected"), [(lambda context, _: context, 1.0), (lambda _, number: number, 0.0)])
 def test_in_two_contexts_nearest_neighbour_has_the_same_words(model, sense_of, expected):
-    """Two sentences of ``a`` have the same words: with the sense of these all neighbours are right, else none."""
+    """Sentences with equal words are nearest neighbours: all are correct if they share a sense, else none."""
     pairs = [(context, number) for context in "be" for number in "12"]
     sentences = [Sentence(("a", context), f"{context}{number}") for context, number in pairs]
     word_senses = WordSenses(sentences, {"a": {at: sense_of(*pair) for at, pair in enumerate(pairs)}})

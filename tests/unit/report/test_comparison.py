@@ -103,7 +103,7 @@ def test_find_ablations_matches_experiments_with_variants_of_paper(experiments):
 
 
 def test_read_tables_use_scores_of_the_catalogue(root, monkeypatch):
-    """Except perplexities, which are of another text, and averages, which the summary has."""
+    """Except for perplexities, which are measured on another text, and averages, which the summary has."""
     monkeypatch.chdir(root)
     eval_sets = (item for task in task_names() for item in load_spec(task).scores.items())
     known = {(name, metric) for name, eval_set in eval_sets for metric in eval_set.metrics}
@@ -162,7 +162,7 @@ def with_cola(name: str, commit: str | None = None) -> Experiment:
 
 
 def test_compared_with_tests_difference_on_same_examples(results, monkeypatch):
-    """One is in the workspace, the second in the cache; what the cache lacks is a dash and no error."""
+    """One experiment is in the workspace, the other in the cache. Missing predictions give a dash and no error."""
     write_predictions(results.parent, 60)
 
     class Cache:

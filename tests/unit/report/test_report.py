@@ -37,7 +37,7 @@ def test_confusion_plot_template_uses_columns_of_table(root):
 
 
 def test_report_does_not_import_torch_or_beam(results, root):
-    """The command takes seconds, of which torch or Beam alone would take several."""
+    """Importing torch or Beam would take longer than the whole command."""
     shutil.copy(root / "workflow/presets/sample.yaml", results.parent / "params.yaml")
     program = (
         "import sys; from pipeline_src.__main__ import main; status = main(['report'])\n"

@@ -43,7 +43,7 @@ def test_summarise_averages_tasks_from_corpus_with_error(results):
 
 def test_read_results_damaged_curve_is_rejected(results):
     (results / "pretrain" / "phase2.tsv").write_text("step\tloss\n1\tmuch\n")
-    with pytest.raises(PipelineError, match="a cell is missing or not a number"):
+    with pytest.raises(PipelineError, match="a cell is empty or not a number"):
         read_results()
 
 

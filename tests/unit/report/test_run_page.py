@@ -1,4 +1,4 @@
-"""The page of what a run took."""
+"""The page run.html: time and cost of a run."""
 
 from hashlib import md5
 

@@ -45,7 +45,7 @@ def test_classification_features_truncate_the_longer_segment(tokenizer: Tokenize
     features = MRPC.features([example], tokenizer, 8)
     assert tokens(tokenizer, features.ids) == "[CLS] w1 w2 w3 [SEP] w6 w7 [SEP]"
     assert features.counts == {"sequences cut to 8 tokens": 1} and MRPC.features(PAIRS, tokenizer, 7).counts == {}
-    assert truncate_pair(4, 4, 5) == (3, 2)  # of equally long segments the second is shortened first
+    assert truncate_pair(4, 4, 5) == (3, 2)  # the second of two equally long segments is shortened first
     single = SST2.features([TextExample("0", ("w1 w2 w3 w4",), None)], tokenizer, 5)
     assert tokens(tokenizer, single.ids) == "[CLS] w1 w2 w3 [SEP]"
     assert not single.segments.any() and single.labels.tolist() == [-1]

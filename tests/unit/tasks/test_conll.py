@@ -58,7 +58,7 @@ def test_read_sentences_docstart_line_begins_a_document(tmp_path: Path):
 def test_read_sentences_word_keeps_unicode_spaces(tmp_path: Path):
     first, second = read_sentences(NER, write(tmp_path / "x.txt", "a\u00a0b x x O\n\u2028 x x O\n\nc\rd x x O\n"))
     assert (*first.words, *second.words) == ("a\u00a0b", "\u2028", "c\rd")
-    assert (first.document, second.document) == (0, 1)  # without marks each sentence is a document
+    assert (first.document, second.document) == (0, 1)  # without -DOCSTART-, each sentence is a document
 
 
 def test_read_sentences_conllu_counts_skipped_lines(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""Features on disk: made once, mapped, known by all that decides them, and never half of them."""
+"""Cache of features: made once, memory-mapped, keyed by everything that determines them, and never incomplete."""
 
 import logging
 import threading
@@ -104,7 +104,7 @@ def test_cached_full_disk_leaves_no_file(tmp_path, monkeypatch):
 
 
 def read_or_make() -> bool:
-    """Whether the features were made, not read."""
+    """Return whether the features were made instead of read from the cache."""
     made = []
 
     def make(dropped: Counter[str]) -> Features:

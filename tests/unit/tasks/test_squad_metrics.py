@@ -29,7 +29,7 @@ def find_threshold(values, has_answer, differences, says=None):
 
 def test_find_null_threshold_maximises_total():
     values, has_answer = [0.5, 1, 0, 1], [True, True, False, True]
-    # the first two, then a question without an answer, then one that makes good for it: the earlier threshold is taken
+    # Answering the third question loses a point, and answering the fourth gains it again. The earlier stop wins.
     assert find_threshold(values, has_answer, [-3, -1, 0, 2]) == (2.5, -1.0, [True, True, False, False])
     assert find_threshold([0.5, 1, 0, 1], [True, True, True, True], [-3, -1, 0, 2]) == (2.5, 2.0, [True] * 4)
 

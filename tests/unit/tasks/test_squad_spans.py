@@ -56,7 +56,7 @@ def run_squad_nbest(
 @settings(max_examples=25, deadline=None)
 def test_find_spans_and_nbest_equal_run_squad(tokenizer: Tokenizer, seed: int, length: int, void: bool, even: bool):
     rng = np.random.default_rng(seed)
-    # words come back, so that different spans have one text
+    # Words are repeated, so that different spans have the same text.
     contexts = [" ".join(f"w{n}" for n in rng.integers(0, 30, size=rng.integers(1, 300))) for _ in range(4)]
     examples = [Question(str(i), "where was", contexts[i % 4], ()) for i in range(6)]
     features = ONE.features(examples, tokenizer, length)
@@ -82,7 +82,7 @@ def test_find_spans_without_valid_top_span_returns_best_span(tokenizer: Tokenize
     features = ONE.features([example], tokenizer, 384)
     outputs = np.zeros((len(features.ids), 2))
     outputs[200:230, 0] = 5.0
-    outputs[10:40, 1] = 5.0  # all best ends lie before all best starts
+    outputs[10:40, 1] = 5.0  # all best end tokens are before all best start tokens
     outputs[100, 0], outputs[105, 1] = 4.0, 4.0
     (outcome,) = find_spans(features, outputs, 1)
     spans = nbest_list(outcome, WORDS, features.offsets, False)

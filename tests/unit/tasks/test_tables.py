@@ -1,4 +1,4 @@
-"""Every table format: what is kept to the letter, and what is refused with file, line and value."""
+"""Table formats: what is kept exactly, and which errors name file, line and value."""
 
 from __future__ import annotations
 
@@ -75,7 +75,8 @@ def test_read_test_file_has_no_labels_and_drops_no_row(tmp_path: Path):
     header = "index\tsentence1\tsentence2\n"
     assert test_file("mnli", header + "0\tp\th\n", "ax")[0].texts == ("p", "h")
     with pytest.raises(PipelineError, match="no value for a column: question2[\\s\\S]*test.tsv:3"):
-        test_file("qqp", "id\tquestion1\tquestion2\n0\ta\tb\n1\ta\n")  # dropped elsewhere; here each row is awaited
+        # A short row of a test file is an error, because every row needs a prediction.
+        test_file("qqp", "id\tquestion1\tquestion2\n0\ta\tb\n1\ta\n")
     with pytest.raises(PipelineError, match="no test file is declared"):
         make_task(mine("sst2", ".tsv")).read(tmp_path / "test.tsv", test=True)
 

@@ -1,4 +1,4 @@
-"""Tasks that real text labels by itself: from held-out documents, balanced, and true to the text."""
+"""Tasks made from the corpus: held-out evaluation text, balanced labels, and labels that agree with the text."""
 
 import re
 from collections import Counter
@@ -142,7 +142,7 @@ def test_from_corpus_bag_of_words_predicts_every_example(made, task):
     rows = predict(spec, read(made, task, scored=False), examples)
     scores = make_task(spec).score(task, examples, rows)
     assert len(rows) == len(examples) and all(0 <= value <= 100 for value in scores.values())
-    if task == "truecasing":  # a name is a word: no order is needed
+    if task == "truecasing":  # tags need no word order, so the baseline is good
         assert scores["entity_f1"] > 95
     if task == "word_swap":  # the words of a swapped sentence are its own
         assert scores["accuracy"] < 75
