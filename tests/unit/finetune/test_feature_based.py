@@ -93,6 +93,6 @@ def test_frozen_encoder_has_no_dropout():
 )
 def test_bert_for_task_frozen_encoder_with_too_few_layers_is_rejected(name: str, layers: int):
     config = BertConfig(60, 32, layers, 2, 64, 32)
-    with pytest.raises(PipelineError, match=f"{name} needs[\\s\\S]*has {layers}[\\s\\S]*embeddings"):
+    with pytest.raises(PipelineError, match=f"{name} \\(needs[\\s\\S]*has {layers}[\\s\\S]*embeddings"):
         BertForTask(config, "token", 4, frozen=name)
     build("token", 4, "weighted_all", config)(IDS, SEGMENTS, STARTS)

@@ -268,7 +268,7 @@ def test_finetune_run_json_records_selected_epoch(study):
 
 
 def test_finetune_reinit_layers_beyond_encoder_is_rejected(study):
-    with pytest.raises(PipelineError, match="than there are: 2"):
+    with pytest.raises(PipelineError, match="larger than the encoder.s number of layers: 2"):
         fine_tune(reinit_layers=2)
 
 
