@@ -1,7 +1,7 @@
-"""Translation of parameter names and config keys to and from Hugging Face's and Google's TensorFlow checkpoints.
+"""Translate parameter names and config keys between this project and Hugging Face's checkpoints.
 
-Each architecture has a ``StateDictAdapter``, in its own file; BERT's is here, since others build on it. The
-project's own parameter names are those of Hugging Face's BertForPreTraining, for all architectures.
+Each architecture defines a ``StateDictAdapter`` in its own file. BERT's is in this file, because other architectures
+build on it. This project's parameter names are those of Hugging Face's BertForPreTraining, for every architecture.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-# Regular expression -> replacement, each applied in turn.
+# Pairs of (regular expression, replacement), applied in order.
 Rules = tuple[tuple[str, str], ...]
 
-# Prefixes of our parameter names.
+# Prefixes of this project's parameter names.
 ENCODER = ("bert.embeddings.", "bert.encoder.")
 POOLER = "bert.pooler."
 MLM_HEAD = "cls.predictions."
 NEXT_SENTENCE = "cls.seq_relationship."
 
-# RoBERTa's and ELECTRA's two-layer classification head: its first layer is our pooler
+# RoBERTa and ELECTRA classify with two layers. The first of them is loaded as this project's pooler.
 TWO_LAYERS_LOADED: Rules = (
     (r"^classifier\.dense\.", "bert.pooler.dense."),
     (r"^classifier\.out_proj\.", "classifier."),
@@ -37,7 +37,7 @@ PIPELINES = {
     "span": "question-answering",
     "token": "token-classification",
 }
-# transformers' names -> ours.
+# Activation names: transformers -> this project.
 ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_python": "gelu",
@@ -45,7 +45,7 @@ ACTIVATIONS = {
     "gelu_fast": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
 }
-# Ours -> transformers'.
+# Activation names: this project -> transformers.
 SAVED_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
 
 OUTPUT_LAYERS = {"sequence": "classifier", "choice": "classifier", "span": "qa_outputs", "token": "classifier"}
@@ -63,23 +63,23 @@ def huggingface_classes(prefix: str, **suffixes: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class StateDictAdapter:
-    """Names of parameters, config keys and classes in Hugging Face's checkpoints.
+    """How one architecture's parameters, config keys and classes are named by Hugging Face.
 
-    Each architecture has its own.
+    "Our" names are this project's.
 
     Attributes:
-        model_type: Hugging Face's ``model_type``; with ``_`` for ``-`` it is the architecture's file name.
-        classes: use of a model, such as a key of ``PIPELINES`` -> Hugging Face's class.
+        model_type: Hugging Face's ``model_type``. The architecture's folder has this name, with ``_`` instead of ``-``.
+        classes: use of a model ("pretraining", "sequence") -> name of Hugging Face's class.
         output_layers: kind of task -> parameter name of its output layer.
-        keys: our config key -> Hugging Face's, if they differ.
+        keys: our config key -> Hugging Face's config key, where the two differ.
         written: constant entries of the exported ``config.json``.
-        absent: key that a ``config.json`` may lack -> transformers' default, if it is not our config's default.
-        fixed: key of ``config.json`` -> supported values; the first is the default of a key not in ``absent``.
-        from_hf: rules from Hugging Face's parameter names, of any class and version, to ours.
-        to_hf: rules from our parameter names to Hugging Face's.
-        from_hf_tasks, to_hf_tasks: use of a model -> rules applied before ``from_hf`` and ``to_hf`` for its class.
+        absent: key that ``config.json`` may lack -> transformers' default, where it differs from our default.
+        fixed: key of ``config.json`` -> supported values. The first value is the default, unless ``absent`` has one.
+        from_hf: rules that turn Hugging Face's parameter names, of any class and version, into ours.
+        to_hf: rules that turn our parameter names into Hugging Face's.
+        from_hf_tasks, to_hf_tasks: use of a model -> rules that run before ``from_hf`` and ``to_hf`` for its class.
         buffers: regular expression for names of stored tensors that are not parameters.
-        tied: our names of two equal matrices; the first is not stored.
+        tied: our names of two tied matrices. The first is not stored.
     """
 
     model_type: str
@@ -95,7 +95,7 @@ class StateDictAdapter:
     to_hf: Rules = ()
     from_hf_tasks: Mapping[str, Rules] = field(default_factory=dict)
     to_hf_tasks: Mapping[str, Rules] = field(default_factory=dict)
-    # Buffers with the numbers 0, 1, 2, ..., which transformers before 4.31 saved.
+    # transformers before 4.31 saved the position numbers 0, 1, 2, ... as a buffer.
     buffers: str = r"\.position_ids$"
     tied: tuple[str, str] = ("cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight")
 
@@ -124,12 +124,12 @@ BERT = StateDictAdapter(
     ),
     fixed={"position_embedding_type": ("absolute", None), "add_cross_attention": (False,)},
     from_hf=(
-        # LayerNorm's parameters in the first PyTorch releases.
+        # The first PyTorch releases of BERT called LayerNorm's weight "gamma" and its bias "beta".
         (r"\.gamma$", ".weight"),
         (r"\.beta$", ".bias"),
-        # A BertModel has no prefix.
+        # Checkpoints of the class BertModel have no "bert." prefix.
         (r"^(embeddings|encoder|pooler)\.", r"bert.\1."),
-        # Two names of one tensor.
+        # Hugging Face's checkpoints store the decoder's bias under either name.
         (r"^cls\.predictions\.bias$", "cls.predictions.decoder.bias"),
     ),
     to_hf=((r"^cls\.predictions\.decoder\.bias$", "cls.predictions.bias"),),

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from pipeline_src.base.errors import PipelineError
 
-# On these devices, batches without padding get a mask too: without one, torch.compile would make a second graph.
+# On these devices, batches without padding get a mask too. Otherwise torch.compile would make a second graph for them.
 ALWAYS_MASKED = {"cuda"}
-# Dropout rates are rounded to a multiple of 1 / RATE_STEPS: 0.1 to 0.100006.
+# Dropout rates are rounded to a multiple of 1 / RATE_STEPS, for example 0.1 to 0.100006.
 RATE_STEPS = 1 << 16
 
 
@@ -30,18 +30,18 @@ class Dropout(nn.Module):
 
 
 def apply_dropout(inner: Tensor, rate: float) -> Tensor:
-    """Zero elements with probability ``rate``, and scale the others.
+    """Zero elements with probability ``rate``, and scale the kept ones by 1 / (1 - rate).
 
-    The scale is 1 / (1 - rate); ``rate`` is in [0, 1). Uses torch's default generator. On a CPU, torch samples one
-    Bernoulli variable per element, which takes a tenth of a training step; this function serves four elements with one
-    64-bit random number.
+    ``rate`` is in [0, 1). Random numbers come from torch's default generator. On a CPU, torch's own dropout samples one
+    Bernoulli variable per element, which takes a tenth of a training step. This function splits each 64-bit random
+    number among four elements.
     """
     if not rate:
         return inner
     if inner.device.type != "cpu":
         return F.dropout(inner, rate)
-    # A 64-bit word is four numbers of 16 bits, uniform from -RATE_STEPS / 2. The lowest `dropped` of their RATE_STEPS
-    # values zero an element.
+    # Each 64-bit random word is read as four int16, uniform in [-32768, 32767]. The lowest `dropped` of these 65,536
+    # values zero their element.
     dropped = round(rate * RATE_STEPS)
     count = math.ceil(inner.numel() / 4)
     words = torch.randint(-(1 << 63), (1 << 63) - 1, (count,))
@@ -54,17 +54,19 @@ def apply_dropout(inner: Tensor, rate: float) -> Tensor:
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """Layout of B sequences concatenated into T tokens.
+    """Layout of B sequences concatenated into T tokens, without padding.
 
-    It is built once per batch and used by every layer.
+    It is built once per batch, and all layers share it. L is the length of the longest sequence.
 
     Attributes:
-        cu_seqlens: start of each sequence, then T, int64 [B + 1]; ``cu_seqlens_32`` is the same as int32.
+        cu_seqlens: start index of each sequence, with T at the end, int64 [B + 1].
+        cu_seqlens_32: the same as int32.
         position: position of each token in its sequence, int64 [T].
         padded: index of each token in the flattened [B, L] rectangle, int64 [T].
-        keep: True for tokens, False for padding, bool [B, L]; None on a CPU if there is no padding.
-        sequences, max_seqlen: B and L.
-        cache: values that an encoder computes once per batch for all its layers, such as a rope cache.
+        keep: True for tokens and False for padding, bool [B, L]. None on a CPU if all sequences are equally long.
+        sequences: the number B.
+        max_seqlen: the length L.
+        cache: tensors that an encoder computes once per batch for all its layers, such as rotary embeddings.
     """
 
     cu_seqlens: Tensor
@@ -88,16 +90,16 @@ class PackedBatch:
         """Group consecutive sequences of equal length and equal number of queries.
 
         Args:
-            queries: layout of the same sequences' queries; this layout itself if every token is a query.
-            max_pairs: maximum number of (query, token) pairs in a group of several sequences.
+            queries: layout of the queries of these sequences. Pass this layout itself if every token is a query.
+            max_pairs: maximum number of (query, token) pairs in a group of two or more sequences.
 
         Returns:
-            For each group: number of sequences, queries per sequence, tokens per sequence.
+            For each group: (number of sequences, queries per sequence, tokens per sequence).
         """
         groups: list[tuple[int, int, int]] = []
         for num_queries, length in zip(queries.lengths, self.lengths, strict=True):
             count = 1
-            # Join the group of the sequence before, if both sizes are equal and it is not full.
+            # Join the previous sequence's group if both sizes are equal and the group is not full.
             if groups and groups[-1][1:] == (num_queries, length):
                 count += groups[-1][0]
             if count > 1 and count * num_queries * length <= max_pairs:
@@ -108,21 +110,21 @@ class PackedBatch:
 
     @cached_property
     def lengths(self) -> list[int]:
-        # This waits for a GPU.
+        # On a GPU, `tolist` synchronises with the host.
         return self.cu_seqlens.diff().tolist()
 
     @classmethod
     def of(cls, cu_seqlens: Tensor, tokens: int, max_seqlen: int | None = None) -> PackedBatch:
-        """Build the layout from ``cu_seqlens`` and the number of tokens T.
+        """Build the layout from ``cu_seqlens`` and the total number of tokens.
 
-        With ``max_seqlen`` given, nothing here synchronises with a GPU.
+        On a GPU, pass ``max_seqlen`` (the longest length) to avoid a synchronisation with the host.
         """
         device = cu_seqlens.device
         lengths = cu_seqlens.diff()
         sequences = len(lengths)
         if max_seqlen is None:
             max_seqlen = int(lengths.max())
-        # The sequence of each token. A known output_size avoids a synchronisation.
+        # The index of each token's sequence. Passing output_size avoids a synchronisation with the GPU.
         sequence = torch.repeat_interleave(torch.arange(sequences, device=device), lengths, output_size=tokens)
         position = torch.arange(tokens, device=device) - cu_seqlens.index_select(0, sequence)
         keep = None
@@ -139,14 +141,14 @@ class PackedBatch:
         )
 
     def pad(self, flat: Tensor, fill: float = 0.0) -> Tensor:
-        """[T, ...] -> [B, L, ...], with ``fill`` at padding."""
+        """Pad packed values [T, ...] with ``fill`` to [B, L, ...]."""
         if self.keep is None:
             return flat.view(self.sequences, self.max_seqlen, *flat.shape[1:])
         rectangle = flat.new_full((self.sequences * self.max_seqlen, *flat.shape[1:]), fill)
         return rectangle.index_copy(0, self.padded, flat).view(self.sequences, self.max_seqlen, *flat.shape[1:])
 
     def unpad(self, rectangle: Tensor) -> Tensor:
-        """[B, L, ...] -> [T, ...]."""
+        """Remove the padding from [B, L, ...], and return packed values [T, ...]."""
         flat = rectangle.reshape(-1, *rectangle.shape[2:])
         return flat if self.keep is None else flat.index_select(0, self.padded)
 
@@ -156,8 +158,8 @@ class QueryRows:
     """The R tokens for which the last block computes an output (its query rows).
 
     Attributes:
-        index: indices of these tokens among all T, ascending, int64 [R]; at least one per sequence.
-        layout: for each sequence, where its rows lie among the R.
+        index: indices of the query rows among all T tokens, ascending, int64 [R]. Each sequence has at least one.
+        layout: layout of the R query rows: which of them belong to which sequence.
     """
 
     index: Tensor
@@ -165,10 +167,13 @@ class QueryRows:
 
     @classmethod
     def of(cls, index: Tensor, starts: Tensor, max_rows: int | None = None) -> QueryRows:
-        """Build from the rows' ``index`` and ``starts``.
+        """Build the query rows from their token indices and the number per sequence.
 
-        ``starts`` is where each sequence's rows start, then R, int64 [B + 1]. ``max_rows`` is the largest number of
-        rows in a sequence; if it is None, this synchronises with a GPU.
+        Args:
+            index: see ``QueryRows``.
+            starts: where each sequence's rows start in ``index``, with R at the end, int64 [B + 1].
+            max_rows: the largest number of rows in a sequence. If None, it is read from ``starts``, which synchronises
+                with a GPU.
         """
         return cls(index, PackedBatch.of(starts, len(index), max_rows))
 
@@ -182,7 +187,7 @@ class Window(NamedTuple):
     """Sliding attention window (Beltagy et al. 2020, Longformer, section 3.1).
 
     Attributes:
-        reach: tokens visible on each side.
+        reach: number of tokens visible on each side of the query.
         positions: position of each query in its sequence, int64 [R].
     """
 
@@ -202,17 +207,17 @@ class AttentionInputs:
     window: Window | None = None
 
 
-# It returns [R, heads, head size].
+# A back end returns [R, heads, head size].
 BackEnd = Callable[[AttentionInputs], Tensor]
 
 WHERE = "machine.yaml, attention"
-# Lowest compute capability with the flash kernel and bfloat16.
+# Lowest CUDA compute capability that has the flash attention kernel and bfloat16.
 AMPERE = (8, 0)
-# Attention probabilities of a group in `grouped`: 2 MB.
+# `grouped` computes at most this many attention probabilities at once (2 MB), which fit a CPU's cache.
 MAX_GROUP_PROBS = 1 << 19
-# With fewer in a group, on average, call overhead dominates and `padded` is faster.
+# With fewer probabilities per group on average, the calls' overhead dominates, and `padded` is faster.
 MIN_GROUP_PROBS = 6000
-# Sequences longer than this many window reaches are computed in bands.
+# Sequences longer than BANDS * Window.reach are computed in bands.
 BANDS = 4
 
 
@@ -230,12 +235,14 @@ def attention(
     """Attend within each sequence (Vaswani et al. 2017, section 3.2.1).
 
     Args:
-        query: [R, heads, head size]; R is T unless ``queries`` is given.
+        query: [R, heads, head size]. R is T unless ``queries`` is given.
         key, value: [T, heads, head size].
-        dropout: rate of dropout on the attention probabilities.
-        back_end: a key of ``BACK_ENDS`` that runs on this device, or ``auto``; see ``choose``.
-        queries: layout of the queries, if not every token is a query; not with ``causal``.
-        window: sliding window, or None for the whole sequence; not with ``causal``.
+        layout: layout of the keys and values.
+        dropout: dropout rate of the attention probabilities.
+        causal: whether each token sees only itself and earlier tokens.
+        back_end: a key of ``BACK_ENDS`` that runs on this device, or "auto" (see ``choose``).
+        queries: layout of the queries, or None if every token is a query. Not supported with ``causal``.
+        window: sliding window, or None for the whole sequence. Not supported with ``causal``.
 
     Returns:
         [R, heads, head size].
@@ -246,12 +253,10 @@ def attention(
 
 
 def attention_logits(query: Tensor, key: Tensor, layout: PackedBatch) -> Tensor:
-    """Return the attention logits, query @ key / sqrt(head size).
-
-    They are of all token pairs within each sequence.
+    """Return query @ key / sqrt(head size) for all token pairs of each sequence.
 
     Returns:
-        [B, heads, L, L]; undefined at padding.
+        [B, heads, L, L]. Values at padding are undefined.
     """
     padded_query = layout.pad(query).transpose(1, 2)
     padded_key = layout.pad(key).transpose(1, 2)
@@ -259,9 +264,10 @@ def attention_logits(query: Tensor, key: Tensor, layout: PackedBatch) -> Tensor:
 
 
 def attention_probs_of(logits: Tensor, layout: PackedBatch, causal: bool = False, reach: int | None = None) -> Tensor:
-    """Return the softmax [B, heads, L, L] of logits over the visible tokens.
+    """Return the softmax of attention logits [B, heads, L, L] over the visible tokens.
 
-    Visible are ``reach`` tokens on each side, or all if None.
+    A query sees ``reach`` tokens on each side, or the whole sequence if ``reach`` is None. With ``causal`` it does not
+    see later tokens.
     """
     positions = torch.arange(layout.max_seqlen, device=logits.device)
     distance = positions[:, None] - positions
@@ -277,9 +283,9 @@ def attention_probs_of(logits: Tensor, layout: PackedBatch, causal: bool = False
 
 
 def choose(setting: str, device: torch.device, head_size: int) -> str:
-    """Return the back end to run.
+    """Return the key of the attention back end to run.
 
-    It is ``setting``, or for ``auto`` the fastest that supports the device and head size.
+    This is ``setting`` itself, or for "auto" the fastest back end that supports the device and head size.
     """
     if setting == "auto":
         if device.type == "cpu":
@@ -287,7 +293,7 @@ def choose(setting: str, device: torch.device, head_size: int) -> str:
         return "flash_varlen" if device.type == "cuda" and can_flash(device, head_size) else "padded"
     if setting not in BACK_ENDS:
         known = ", ".join(["auto", *BACK_ENDS])
-        raise PipelineError("unknown attention", setting, where=WHERE, hint=f"give one of {known}")
+        raise PipelineError("unknown attention back end", setting, where=WHERE, hint=f"set it to one of {known}")
     needed = RUNS_ON.get(setting, device.type)
     if device.type != needed:
         raise PipelineError(
@@ -298,8 +304,8 @@ def choose(setting: str, device: torch.device, head_size: int) -> str:
         )
     if setting == "flash_varlen" and not can_flash(device, head_size):
         raise PipelineError(
-            "this attention needs a GPU of the Ampere generation or later, and heads of a multiple of 8 up to 256",
-            f"flash, with heads of {head_size} on {torch.cuda.get_device_name(device)}",
+            "flash attention needs an Ampere or newer GPU, and a head size that is a multiple of 8 and at most 256",
+            f"head size {head_size} on {torch.cuda.get_device_name(device)}",
             where=WHERE,
             hint="set attention in machine.yaml to auto or padded",
         )
@@ -314,7 +320,7 @@ def can_flash(device: torch.device, head_size: int) -> bool:
 
 
 def padded(inputs: AttentionInputs) -> Tensor:
-    # On any device, in padded [B, heads, L, head size] tensors.
+    # Runs on any device, on tensors padded to [B, heads, L, head size].
     layout = inputs.layout
     queries = inputs.queries
     window = inputs.window
@@ -335,7 +341,7 @@ def padded(inputs: AttentionInputs) -> Tensor:
 def in_float32(compute: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Decorator: compute attention in float32 even under CPU autocast.
 
-    The result is cast to the query's dtype.
+    The result is cast back to the query's dtype.
     """
     # oneDNN compiles a kernel for every shape of a bfloat16 matmul. Groups of sequences have hundreds of shapes per
     # step, and compiling the kernels takes longer than running them.
@@ -354,7 +360,7 @@ def in_float32(compute: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 @in_float32
 def grouped(inputs: AttentionInputs) -> Tensor:
-    # Groups of sequences of equal length fit the CPU's cache and need no padding.
+    # Computes sequences of equal length together: no padding is needed, and a group fits the CPU's cache.
     layout = inputs.layout
     window = inputs.window
     _, heads, size = inputs.query.shape
@@ -378,7 +384,7 @@ def grouped(inputs: AttentionInputs) -> Tensor:
         v = values[number].view(count, -1, heads, size).transpose(1, 2)
         mask = None
         is_banded = False
-        # In a shorter sequence, every token sees every other.
+        # In a shorter sequence, the window covers all tokens and needs no mask.
         if window is not None and length > window.reach + 1:
             if positions is not None:
                 mask = _near(positions[number].view(count, num_queries), length, window.reach)[:, None]
@@ -397,7 +403,8 @@ def grouped(inputs: AttentionInputs) -> Tensor:
 
 
 def _attend_with_dropout(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, rate: float) -> Tensor:
-    # torch's own function is slower: it passes over the probabilities more often, and has another dropout.
+    # torch's scaled_dot_product_attention is slower with dropout: it reads the probabilities more often, and it samples
+    # one random number per element.
     length, size = k.shape[2:]
     logits = (q * size**-0.5) @ k.transpose(2, 3)
     if causal:
@@ -419,7 +426,7 @@ def _band(length: int, reach: int) -> Tensor:
 
 
 def _banded(query: Tensor, key: Tensor, value: Tensor, reach: int) -> Tensor:
-    # Local attention in bands of queries skips most masked pairs.
+    # Computing attention for one band of queries at a time skips most masked pairs.
     length = query.shape[2]
     contexts = []
     for start in range(0, length, 2 * reach):
@@ -437,14 +444,15 @@ def _banded(query: Tensor, key: Tensor, value: Tensor, reach: int) -> Tensor:
 def flash(inputs: AttentionInputs) -> Tensor:
     """Compute attention with the variable-length flash attention kernel (Dao 2023).
 
-    The kernel takes half precision, so float32 inputs are converted to bfloat16. The operator is called directly:
-    ``varlen_attn`` has no dropout, and nested tensors take four times the host time and break ``torch.compile``.
+    The kernel takes half precision, so float32 inputs are converted to bfloat16. The operator is called directly,
+    because torch's ``varlen_attn`` has no dropout. Nested tensors take four times the host time and break
+    ``torch.compile``.
     """
     query = inputs.query
     layout = inputs.layout
     queries = inputs.queries
     window = inputs.window
-    # The kernel assumes that queries are a sequence's last tokens.
+    # With a window, the kernel assumes that the queries are the last tokens of their sequence.
     if window is not None and queries is not layout:
         return padded(inputs)
     reach = {} if window is None else {"window_size_left": window.reach, "window_size_right": window.reach}

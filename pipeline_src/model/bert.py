@@ -3,8 +3,8 @@
 Shapes: T is the total number of tokens in a batch, B the number of sequences, L the longest length, H the hidden size,
 and R the number of query rows (see ``QueryRows``). Parameter names match Hugging Face's.
 
-A module names the classes of its submodules in class attributes (``Encoder.Block``), and builds each from a config
-alone. Each other architecture is a folder in ``family/`` that overrides the classes in which it differs.
+A module names the classes of its submodules in class attributes (``Encoder.Block``). Every submodule can be built from
+a config alone. Each further architecture is a folder in ``family/`` that overrides the classes that differ from BERT's.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from pipeline_src.study.model import ModelParams
 class LayerNorm(nn.LayerNorm):
     """LayerNorm that computes in float32 and returns autocast's dtype.
 
-    Without autocast, it is torch's LayerNorm. Under autocast, torch's LayerNorm returns float32, which doubles the
-    memory traffic of the element-wise operations that follow; on a GPU these take longer than anything else in a block.
+    Under autocast, torch's LayerNorm returns float32. This doubles the memory traffic of the element-wise operations
+    that follow, which take most of a block's time on a GPU. Without autocast, the class equals torch's LayerNorm.
     """
 
     def forward(self, inner: Tensor) -> Tensor:
@@ -50,42 +50,44 @@ class LayerNorm(nn.LayerNorm):
         return normed.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else normed
 
 
-# Initial weights of neighbor heads; BERT-Tiny learns equally well with 0.5 to 1.
+# Initial weight of each (sine, cosine) pair in a neighbor head. BERT-Tiny learns equally well with 0.5 to 1.
 NEIGHBOR_STRENGTH = 0.7
-# Tuned on BERT-Tiny; the base is 10,000 in Vaswani et al. 2017.
+# Both values are tuned on BERT-Tiny. Vaswani et al. 2017 use the base 10,000.
 SINUSOID_AMPLITUDE = 0.1
 SINUSOID_BASE = 100.0
-# Of a truncated normal distribution (google-research/bert, `initializer_range`).
+# Weights start from a truncated normal distribution with this standard deviation (`initializer_range` in
+# google-research/bert).
 INITIAL_STD = 0.02
-# As in google-research/bert.
+# The value of google-research/bert.
 LAYER_NORM_EPS = 1e-12
-# Fields of a run, not of the model.
+# Config fields that belong to a run and not to the model, so config.json does not have them.
 NOT_SAVED = ("attention", "activation_checkpointing", "position_init")
 
 
 @dataclass(frozen=True)
 class BertConfig:
-    """Configuration of an encoder, with Hugging Face's names; see ``ModelParams``.
+    """Configuration of an encoder, with Hugging Face's names (see ``ModelParams``).
 
-    Class variables are the same for every config of an architecture.
+    Class variables are constants of an architecture. The fields in ``NOT_SAVED`` are not written to config.json.
 
     Attributes:
-        names: parameter names and config keys in other projects' checkpoints.
-        initializer_cutoff_factor: initial weights are truncated at this many standard deviations; None: not truncated.
+        names: parameter names and config keys in Hugging Face's checkpoints.
+        initializer_cutoff_factor: number of standard deviations at which initial weights are truncated. None: initial
+            weights are not truncated.
         head_bias: whether the MLM head's dense layer and LayerNorm have biases.
         pooler_is_mlm_head: whether task heads begin with the dense layer and LayerNorm of the MLM head.
-        dropout_before_pooler: whether a classifier over one token has dropout before the pooler too.
+        dropout_before_pooler: whether sequence classification has another dropout before the pooler.
         reads_texts_apart: whether fine-tuning encodes the two texts of a pair as separate sequences.
-        rtd_adds_cls: whether a discriminator adds the hidden state of [CLS] to every token's.
-        attention_probs_dropout_prob: None means ``hidden_dropout_prob``.
-        is_decoder: use a causal mask; the pooler then reads the last token.
-        activation_checkpointing: recompute activations in the backward pass; not saved.
-        position_init: see ``ModelParams``; not saved.
+        rtd_adds_cls: whether a discriminator adds the hidden state of [CLS] to that of every token.
+        attention_probs_dropout_prob: dropout rate of the attention probabilities. None: ``hidden_dropout_prob``.
+        is_decoder: use a causal mask. The pooler then reads the last token.
+        activation_checkpointing: recompute activations in the backward pass.
+        position_init: see ``ModelParams``.
     """
 
     names: ClassVar[StateDictAdapter] = BERT
     layer_norm_bias: ClassVar[bool] = True
-    # As in google-research/bert.
+    # As in google-research/bert, whose normal distribution is truncated at two standard deviations.
     initializer_cutoff_factor: ClassVar[float | None] = 2.0
     head_bias: ClassVar[bool] = True
     pooler_is_mlm_head: ClassVar[bool] = False
@@ -110,10 +112,13 @@ class BertConfig:
 
     @classmethod
     def from_params(cls, params: ModelParams, vocab_size: int, causal: bool = False, **run: Any) -> Self:
-        """Build the config from params.yaml.
+        """Build the config from the entry ``model`` of params.yaml.
 
-        Defaults are H / 64 heads and an intermediate size of 4 H. ``causal`` sets ``is_decoder``; ``run`` takes
-        ``attention`` and ``activation_checkpointing``.
+        The defaults are heads of size 64 and an intermediate size of 4 H.
+
+        Args:
+            causal: the value of ``is_decoder``.
+            run: values of ``attention`` and ``activation_checkpointing``.
         """
         return cls(
             vocab_size=vocab_size,
@@ -138,9 +143,9 @@ class BertConfig:
 
     @classmethod
     def from_hf_config(cls, raw: dict[str, Any]) -> dict[str, Any]:
-        """Translate values of a ``config.json`` that transformers stores differently.
+        """Translate values of ``config.json`` that transformers stores differently.
 
-        Keys are already ours.
+        The keys of ``raw`` have already been renamed to this project's.
 
         Raises:
             ValueError: the values describe an unsupported model.
@@ -149,17 +154,17 @@ class BertConfig:
 
     @property
     def export_caveat(self) -> str:
-        """What an export to transformers loses, for the model card; may be empty."""
+        """Sentence for the model card on what an export to transformers loses, or an empty string."""
         return ""
 
     @property
     def head_init_scale(self) -> float:
-        # For the MLM head's dense layer.
+        # The initial weights of the MLM head's dense layer are multiplied by this.
         return 1.0
 
     @property
     def embedding_width(self) -> int:
-        # Of the token embeddings, and of the MLM head's output before the decoder.
+        # The width of the token embeddings, and of the MLM head's input to the decoder.
         return self.hidden_size
 
     @property
@@ -172,17 +177,17 @@ class BertConfig:
 
     @property
     def first_position(self) -> int:
-        # The row of the position embedding matrix for a sequence's first token.
+        # The row of the position embedding matrix that a sequence's first token uses.
         return 0
 
     @property
     def has_mask_decoder(self) -> bool:
-        # Absolute positions then enter only at DeBERTa's enhanced mask decoder.
+        # True for DeBERTa, whose absolute positions enter only at its enhanced mask decoder.
         return False
 
     @property
     def longest_input(self) -> int:
-        # Special tokens included.
+        # The maximum number of tokens of a sequence, with its special tokens.
         return self.max_position_embeddings - self.first_position
 
     @property
@@ -195,12 +200,12 @@ class BertConfig:
         return self.hidden_dropout_prob if probability is None else probability
 
     def head_dropout(self, head: str) -> float:
-        # As in google-research/bert's run_squad.py.
+        # run_squad.py of google-research/bert has no dropout before the span layer.
         return 0.0 if head == "span" else self.hidden_dropout_prob
 
     @property
     def gelu(self) -> str:
-        # The argument ``approximate`` of ``torch.nn.functional.gelu``.
+        # The value of the argument ``approximate`` of ``torch.nn.functional.gelu``.
         return "tanh" if self.hidden_act == "gelu_tanh" else "none"
 
     @property
@@ -213,9 +218,9 @@ class BertConfig:
 
 
 class Embeddings(nn.Module):
-    """Sum of token, position and token type embeddings (paper, figure 2).
+    """Sum of token, position and token type embeddings (Devlin et al. 2018, figure 2).
 
-    A config may lack the last two.
+    Some architectures have no position embeddings or no token type embeddings.
     """
 
     def __init__(self, config: BertConfig) -> None:
@@ -233,13 +238,13 @@ class Embeddings(nn.Module):
         self.position_init = config.position_init if config.has_position_embeddings else "random"
 
     def forward(self, ids: Tensor, token_type_ids: Tensor, layout: PackedBatch) -> Tensor:
-        # [T] each -> [T, H].
+        # Both inputs are [T], the output is [T, H].
         total = self.word_embeddings(ids)
         if self.adds_positions:
             first = self.first_position
             total = total + self.position_embeddings(layout.position + first if first else layout.position)
         if self.token_types:
-            # A single row is added to every token: transformers' tokenizers give such models no other type.
+            # A model with one token type adds its row to every token, whatever token_type_ids are.
             token_types = self.token_type_embeddings
             total = total + (token_types.weight if self.token_types == 1 else token_types(token_type_ids))
         return self.dropout(self.LayerNorm(total))
@@ -275,39 +280,41 @@ class SelfAttention(nn.Module):
         return context.reshape(len(context), -1)
 
     def _project(self, hidden: Tensor, *projections: nn.Linear) -> Sequence[Tensor]:
-        # [T, H] -> [T, heads, head size] each.
+        # Each projection maps [T, H] to [T, heads, head size].
         if hidden.is_cuda and len(projections) > 1:
             fused = fused_linear(hidden, projections)
             return fused.view(len(hidden), len(projections), self.heads, -1).unbind(1)
         return [projection(hidden).view(len(hidden), self.heads, -1) for projection in projections]
 
     def init_neighbor_heads(self, offsets: Sequence[int], waves: int) -> None:
-        """Initialise the first heads to attend to neighbors.
+        """Initialise the first heads to attend to neighboring tokens.
 
-        Head n attends to the token at offset ``offsets[n]``. Rotating each (sine, cosine) pair of a position's encoding
-        gives the encoding of the position at an offset (Vaswani et al. 2017, section 3.5). The query copies the pairs
-        of the shortest wavelengths and the key rotates them back, so their product is largest at the offset. Trained
-        encoders have such heads (Clark et al. 2019, section 3.1) but learn them late. Initial weights that imitate
-        trained weights are called mimetic (Trockman and Kolter 2023).
+        Head n attends to the token at the relative position ``offsets[n]``. Trained encoders have such heads (Clark et
+        al. 2019, section 3.1) but learn them late. Initial weights that imitate trained weights are called mimetic
+        (Trockman and Kolter 2023).
+
+        A rotation of each (sine, cosine) pair turns the encoding of a position into that of its neighbor (Vaswani et
+        al. 2017, section 3.5). The query copies the pairs of the shortest wavelengths, and the key rotates them back,
+        so their dot product is largest at the offset.
 
         Args:
-            offsets: relative position of each head's target.
+            offsets: relative position that each head attends to.
             waves: width of the sinusoidal position embeddings, which are the first columns of the input.
         """
         size = self.query.out_features // self.heads
-        # Columns of the (sine, cosine) pairs that fit into a head: 0 2 4 ... and 1 3 5 ...
+        # As many (sine, cosine) pairs as fit into a head. Sines are columns 0, 2, 4, ..., cosines 1, 3, 5, ...
         sines = torch.arange(0, min(size, waves) - 1, 2)
         cosines = sines + 1
         for head, offset in enumerate(offsets[: self.heads]):
             rows = slice(head * size, (head + 1) * size)
             query = self.query.weight[rows]
             key = self.key.weight[rows]
-            # The angle by which each pair turns over the offset.
+            # The angle by which each (sine, cosine) pair rotates between a position and its neighbor.
             rotation = offset * SINUSOID_BASE ** (-sines / waves)
-            # The query copies the pairs.
+            # The query copies each (sine, cosine) pair.
             query[sines, sines] += NEIGHBOR_STRENGTH
             query[cosines, cosines] += NEIGHBOR_STRENGTH
-            # The key turns them back.
+            # The key rotates each pair back by the angle.
             key[sines, sines] += NEIGHBOR_STRENGTH * rotation.cos()
             key[sines, cosines] -= NEIGHBOR_STRENGTH * rotation.sin()
             key[cosines, sines] += NEIGHBOR_STRENGTH * rotation.sin()
@@ -329,7 +336,7 @@ def fused_linear(hidden: Tensor, projections: Sequence[nn.Linear]) -> Tensor:
 
 
 class AddAndNorm(nn.Module):
-    """End of each half of a block: projection, dropout, residual and LayerNorm."""
+    """Projection, dropout, residual connection and LayerNorm, which end both halves of a block."""
 
     def __init__(self, config: BertConfig, inner: int) -> None:
         super().__init__()
@@ -342,10 +349,11 @@ class AddAndNorm(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """Base class of blocks; torch.compile makes one graph for each class.
+    """Base class of Transformer blocks. torch.compile makes one graph per subclass.
 
     Attributes:
-        FORWARD_METHODS: other methods that, like ``forward``, first gather a sharded block's weights.
+        FORWARD_METHODS: methods besides ``forward`` that compute with the weights. If the block is sharded, its weights
+            are gathered before these methods run.
     """
 
     FORWARD_METHODS: ClassVar[Sequence[str]] = ()
@@ -366,7 +374,7 @@ class Block(TransformerBlock):
         self.approximate = config.gelu
 
     def forward(self, hidden: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None) -> Tensor:
-        # [T, H] -> [T, H], or [R, H] for the query rows; the other rows only serve as keys and values.
+        # [T, H] -> [T, H], or [R, H] for the query rows. All other rows serve only as keys and values.
         residual = hidden if query_rows is None else hidden.index_select(0, query_rows.index)
         hidden = self.attention["output"](self.attention["self"](hidden, layout, query_rows), residual)
         inner = F.gelu(self.intermediate["dense"](hidden), approximate=self.approximate)
@@ -398,14 +406,14 @@ class Encoder(nn.Module):
         for number, block in enumerate(blocks, 1):
             read = query_rows if number == len(blocks) else None
             if self.activation_checkpointing and torch.is_grad_enabled():
-                # It restores the random generator for dropout.
+                # `checkpoint` restores the random generator, so the recomputation draws the same dropout masks.
                 hidden = checkpoint(block, hidden, layout, read, use_reentrant=False)
             else:
                 hidden = block(hidden, layout, read)
         return hidden
 
     def hidden_states(self, hidden: Tensor, layout: PackedBatch) -> list[Tensor]:
-        # [T, H] each: the input and every block's output. Activations are never checkpointed.
+        # Returns the input and the output of every block, each [T, H], without activation checkpointing.
         states = [hidden]
         for block in self.blocks():
             states.append(block(states[-1], layout))
@@ -421,10 +429,7 @@ class Encoder(nn.Module):
 
 
 class Pooler(nn.Module):
-    """Dense layer with tanh over one token of each sequence.
-
-    As in google-research/bert, ``pooled_output``.
-    """
+    """Dense layer with tanh on one token per sequence (``pooled_output`` in google-research/bert)."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -435,9 +440,9 @@ class Pooler(nn.Module):
 
 
 class GeluPooler(Pooler):
-    """Dense layer with GELU, of transformers' DeBERTa and ELECTRA task heads.
+    """Dense layer with GELU, with which transformers' DeBERTa and ELECTRA task heads begin.
 
-    Pretraining does not train it.
+    Pretraining does not train its weights.
     """
 
     def forward(self, token: Tensor) -> Tensor:
@@ -447,8 +452,8 @@ class GeluPooler(Pooler):
 class Bert(nn.Module):
     """Embeddings, encoder and pooler.
 
-    The pooler reads [CLS]. With a causal mask it reads the last token, [SEP], since [CLS] attends only to itself;
-    transformers' pooler reads [CLS] in both cases.
+    The pooler reads [CLS]. With a causal mask, [CLS] attends only to itself, so the pooler reads the last token, [SEP].
+    transformers' pooler reads [CLS] even with a causal mask.
     """
 
     Embeddings: type[nn.Module] = Embeddings
@@ -476,14 +481,14 @@ class Bert(nn.Module):
         query_rows: QueryRows | None = None,
         decoded: bool = False,
     ) -> tuple[Tensor, Tensor]:
-        """Encode a batch.
+        """Encode a batch of packed sequences.
 
         Args:
             ids, token_type_ids: int64 [T].
-            cu_seqlens: start of each sequence, then T, int64 [B + 1].
-            max_seqlen: length of the longest sequence, if known; see ``PackedBatch.of``.
-            query_rows: compute the last layer for these rows only, which must include the first token of each sequence;
-                None: for all T tokens. Not supported with a causal mask.
+            cu_seqlens: start index of each sequence, with T at the end, int64 [B + 1].
+            max_seqlen: length of the longest sequence, if known (see ``PackedBatch.of``).
+            query_rows: tokens for which the last layer is computed, or None for all T. Must include the first token of
+                each sequence. Not supported with a causal mask.
             decoded: return the MLM head's input (see ``decode``) instead of the last layer's hidden states.
 
         Returns:
@@ -501,7 +506,7 @@ class Bert(nn.Module):
     def decode(
         self, ids: Tensor, token_type_ids: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None
     ) -> Tensor:
-        # The MLM head's input, [T, H] or [R, H]; in BERT, the last layer's hidden states.
+        # Returns the MLM head's input, [T, H] or [R, H]. In BERT, it is the last layer's hidden states.
         return self.encode(ids, token_type_ids, layout, query_rows)
 
     def hidden_states(self, ids: Tensor, token_type_ids: Tensor, layout: PackedBatch) -> list[Tensor]:
@@ -512,7 +517,7 @@ class Bert(nn.Module):
         return self.pooler(hidden.index_select(0, self.pooled(layout)))
 
     def task_tokens(self, hidden: Tensor) -> Tensor:
-        """Turn the last layer's states into a token head's input, [T, H] -> [T, H]."""
+        """Turn the last layer's hidden states [T, H] into the input [T, H] of a token classifier."""
         return hidden
 
     def pooled(self, layout: PackedBatch) -> Tensor:
@@ -521,7 +526,7 @@ class Bert(nn.Module):
 
 @runtime_checkable
 class HasAttentionProbs(Protocol):
-    """Attention module that can recompute its probabilities, [B, heads, L, L]."""
+    """Attention module that can return its attention probabilities, [B, heads, L, L]."""
 
     def attention_probs(self, hidden: Tensor, layout: PackedBatch) -> Tensor: ...
 
@@ -529,10 +534,11 @@ class HasAttentionProbs(Protocol):
 def sinusoids(positions: int, width: int) -> Tensor:
     """Return sinusoidal position encodings (Vaswani et al. 2017, section 3.5).
 
-    Nearby positions have similar encodings from the start; attention would otherwise learn this position by position.
+    With them, nearby positions have similar encodings from the first step on. Random encodings would have to be trained
+    position by position.
 
     Returns:
-        [positions, width], sines in the even columns and cosines in the odd ones.
+        [positions, width], with sines in the even columns and cosines in the odd columns.
     """
     pairs = torch.arange(-(-width // 2))
     angles = torch.arange(positions)[:, None] * SINUSOID_BASE ** (-2 * pairs / width)
@@ -542,8 +548,9 @@ def sinusoids(positions: int, width: int) -> Tensor:
 def initialise(module: nn.Module, generator: torch.Generator) -> None:
     """Initialise all parameters as google-research/bert does.
 
-    Weights are normal with standard deviation ``INITIAL_STD``, truncated at ``initializer_cutoff_factor``; biases are
-    0 and LayerNorm weights 1. LSTMs follow torch's uniform initialisation. Finally each module's ``custom_init`` runs.
+    Weights are drawn from a normal distribution with standard deviation ``INITIAL_STD``, truncated at
+    ``initializer_cutoff_factor``. Biases become 0, and LayerNorm weights 1. LSTMs are initialised as in torch. At the
+    end, the method ``custom_init`` of each module that has one is called.
     """
     cutoff = next(
         (part.config.initializer_cutoff_factor for part in module.modules() if isinstance(part, Bert)),
@@ -561,7 +568,7 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
         if isinstance(part, nn.LayerNorm):
             part.reset_parameters()
         if isinstance(part, nn.LSTM):
-            # As in torch.nn.LSTM.reset_parameters.
+            # The same range as in torch.nn.LSTM.reset_parameters.
             limit = part.hidden_size**-0.5
             for weight in part.parameters():
                 nn.init.uniform_(weight, -limit, limit, generator=generator)
@@ -571,7 +578,7 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
                 part.custom_init()
 
 
-# With these, torch's modules initialise themselves.
+# The functions with which torch's modules initialise their weights.
 SAMPLERS = (nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_)
 
 
@@ -591,7 +598,8 @@ class _SkipInit(TorchFunctionMode):
 
 @contextmanager
 def uninitialised() -> Iterator[None]:
-    # Without torch's samplers, its compiler, which takes a second to import, is not imported.
+    # Under this context manager, modules have shapes but no values. Skipping torch's random initialisation also avoids
+    # the import of torch's compiler, which takes a second.
     with torch.device("meta"), _SkipInit():
         yield
 
@@ -620,14 +628,14 @@ def architecture_name(model_type: str) -> str:
 
 
 def check_architecture(config: BertConfig, expected: str, folder: Path, key: str = "finetune.model") -> None:
-    # A stage depends on the code of no other architecture.
+    # A stage tracks only the code of the study's architecture, so it must not load an encoder of another one.
     architecture = architecture_name(config.names.model_type)
     if architecture != expected:
         raise PipelineError(
             "the encoder is of another architecture than the study's",
             f"{architecture}, not {expected}",
             where=folder,
-            hint=f"set model.architecture to {architecture}, or {key} to another folder",
+            hint=f"set model.architecture to {architecture}, or set {key} to another folder",
         )
 
 
@@ -639,9 +647,9 @@ def make_encoder(config: BertConfig, has_pooler: bool = True) -> Bert:
 
 
 class MaskedLMHead(nn.Module):
-    """MLM head whose decoder weight is the token embedding matrix.
+    """MLM head whose decoder weight is tied to the token embedding matrix.
 
-    As in google-research/bert. Its dense layer projects to the width of the embeddings.
+    The dense layer projects hidden states to the width of the embeddings.
     """
 
     def __init__(self, config: BertConfig, embedding: nn.Embedding) -> None:
@@ -664,7 +672,7 @@ class MaskedLMHead(nn.Module):
         self.decoder.weight = embedding.weight
 
     def forward(self, hidden: Tensor) -> Tensor:
-        # [P, H] -> [P, vocab_size].
+        # Maps the hidden states [P, H] of predicted tokens to logits [P, vocab_size].
         inner = self._transformed(hidden)
         if not hidden.is_cuda:
             return self.decoder(inner)
@@ -673,7 +681,7 @@ class MaskedLMHead(nn.Module):
     def loss(self, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return the summed cross-entropy and the number of correct predictions.
 
-        hidden is [P, H], labels int64 [P].
+        ``hidden`` is [P, H], and ``labels`` are int64 [P].
         """
         return linear_cross_entropy(self._transformed(hidden), self.decoder.weight, self.decoder.bias, labels)
 
@@ -700,15 +708,15 @@ class BertForMaskedLM(nn.Module):
             self.cls["seq_relationship"] = nn.Linear(config.hidden_size, 2)
 
     def tie(self) -> None:
-        # A move between devices separates the decoder from the embedding.
+        # Moving the module to another device unties the decoder from the embedding, so they are tied again.
         self.cls["predictions"].tie(self.bert.embeddings.word_embeddings)
 
     def forward(
         self, ids: Tensor, token_type_ids: Tensor, cu_seqlens: Tensor, predicted: Tensor, max_seqlen: int | None = None
     ) -> tuple[Tensor, Any]:
-        """Return the logits [P, vocab_size] at ``predicted``, and pair logits [B, 2].
+        """Return MLM logits [P, vocab_size] at the tokens ``predicted``, and pair logits [B, 2].
 
-        Pair logits are None without a pair head.
+        The pair logits are None if the model has no pair head (next sentence or sentence order).
         """
         hidden, pooled = self.bert(ids, token_type_ids, cu_seqlens, max_seqlen, decoded=True)
         pair_logits = self.cls["seq_relationship"](pooled) if self.has_pair_head else None
@@ -719,19 +727,19 @@ class BertForPretraining(BertForMaskedLM):
     has_pair_head = True
 
 
-# A function with more compiled graphs runs uncompiled. torch's default, 8, is too low for ModernBERT: its blocks are of
-# four kinds, each with a graph for training and one for validation.
+# torch stops compiling a function that has this many graphs, and runs it uncompiled. Its default, 8, is too low for
+# ModernBERT, which has four kinds of blocks with one graph for training and one for validation each.
 MAX_GRAPHS = 32
 
 
 def compile_parts(module: nn.Module) -> None:
     """Make embeddings, blocks and MLM losses compile at their first call.
 
-    All blocks share one graph, so the compile time does not depend on the number of layers, and DDP can reduce
-    gradients between two graphs of the backward pass. The pooler and the pair head read one token per sequence and are
-    not compiled.
+    All blocks share one graph, so the compile time does not grow with the number of layers. Since each block is a graph
+    of its own, DDP can reduce gradients while the backward pass runs. The pooler and the pair head stay uncompiled:
+    they read only one token per sequence.
     """
-    # Takes a second to import.
+    # The import takes a second, so it is not at the top of the file.
     from torch._dynamo import config
 
     config.recompile_limit = max(MAX_GRAPHS, config.recompile_limit)

@@ -1,4 +1,4 @@
-"""Formulas for the floating-point operations (FLOPs) of training."""
+"""Formulas for the number of floating-point operations (FLOPs) in training."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ if TYPE_CHECKING:
 
 
 class Workload(NamedTuple):
-    """Counts, summed over sequences, that determine the FLOPs of training."""
+    """Counts of a batch or a training that determine its FLOPs."""
 
     sequences: int = 0
-    # Padding does not count.
+    # Without padding.
     tokens: int = 0
+    # The sum of each sequence's squared length.
     sum_len_squared: int = 0
     predictions: int = 0
-    # Query rows of the last block.
+    # The number of query rows in the last block.
     num_outputs: int = 0
-    # Over the sequences, the sum of (query rows) x (tokens).
+    # The sum of each sequence's (query rows) x (tokens) in the last block.
     attended_pairs: int = 0
 
     def __add__(self, other: Workload) -> Workload:  # type: ignore[override]
@@ -29,9 +30,9 @@ class Workload(NamedTuple):
 
 
 def training_flops(sizes: BertConfig, work: Workload) -> int:
-    """Return the FLOPs of training's matrix products.
+    """Return the FLOPs of the matrix products in training.
 
-    The backward pass has twice as many as the forward pass.
+    They include the backward pass, which has twice as many FLOPs as the forward pass.
 
     With hidden size H, embedding size E, L layers, intermediate size F and vocabulary size V::
 
@@ -42,10 +43,12 @@ def training_flops(sizes: BertConfig, work: Workload) -> int:
                    6 (2 H^2 + 2 H F) + 12 H s per query row: query, output, feed-forward and attention
         head       6 (H E + E V)              per predicted token
 
-    A multiply-add is two operations. Padding does not count. Recomputation by activation checkpointing does not count,
-    so the ratio to the hardware's peak is model FLOPs utilisation (Chowdhery et al. 2022, appendix B); as there, the
-    masked half of causal attention counts. Not counted are element-wise operations, embeddings, the optimizer, and the
-    pooler with the pair head (6 (H^2 + 2 H) per sequence, less than 1 % for sequences of 64 tokens and two layers).
+    A multiply-add is two operations. As in Chowdhery et al. 2022, appendix B, the masked half of causal attention is
+    counted, and recomputation by activation checkpointing is not. The ratio of these FLOPs to the hardware's peak is
+    therefore the model FLOPs utilisation (MFU).
+
+    Padding, element-wise operations, embeddings and the optimizer are not counted. The pooler and the pair head are not
+    counted either: they have 6 (H^2 + 2 H) FLOPs per sequence, less than 1 % for 64 tokens and two layers.
     """
     blocks = (sizes.num_hidden_layers - 1) * block_flops(sizes, work.tokens, work.sum_len_squared)
     last = block_flops(sizes, work.num_outputs, work.attended_pairs, key_tokens=work.tokens)
@@ -57,14 +60,14 @@ def training_flops(sizes: BertConfig, work: Workload) -> int:
 def block_flops(
     sizes: BertConfig, queries: int, pairs: int, matrices: int = 2, products: int = 2, key_tokens: int | None = None
 ) -> int:
-    """Return the FLOPs of one block.
+    """Return the FLOPs of one block, forward and backward.
 
     Args:
         queries: number of tokens whose output is computed.
         pairs: number of (query, visible token) pairs.
         matrices: number of H x F matrices in the feed-forward layer.
-        products: dot products of width H per pair, all heads together: one for the logit and one for the value.
-        key_tokens: number of tokens whose key and value are computed; None: as ``queries``.
+        products: number of dot products of width H per pair. BERT has two, one for the logit and one for the value.
+        key_tokens: number of tokens whose key and value are computed. None: the same as ``queries``.
     """
     hidden = sizes.hidden_size
     keys = queries if key_tokens is None else key_tokens

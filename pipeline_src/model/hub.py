@@ -1,4 +1,4 @@
-"""Read and write model folders in Hugging Face's layout: config.json, model.safetensors and tokenizer files."""
+"""Read and write model folders in Hugging Face's layout (config.json, model.safetensors and tokenizer files)."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from pipeline_src.model.tokenizer_config import state_inputs
 
 
 def read_tensors(folder: Path, names: StateDictAdapter) -> dict[str, Tensor]:
-    """Return our name -> tensor for all parameters in a model folder.
+    """Read all parameters of a model folder, under this project's names.
 
-    They are memory-mapped if the format allows it.
+    The tensors are memory-mapped if the file format allows it.
     """
     huggingface_class = _class_of(folder / "config.json")
     tensors = {}
@@ -49,16 +49,16 @@ def read_tensors(folder: Path, names: StateDictAdapter) -> dict[str, Tensor]:
     embedding = tensors.get(embedding_name)
     if decoder is not None and embedding is not None and not torch.equal(decoder, embedding):
         raise PipelineError(
-            "the decoder is not the embedding matrix",
+            "the decoder weight differs from the embedding matrix",
             decoder_name,
             where=folder,
-            hint="give a model with tied embeddings; BERT's decoder is its embedding matrix (google-research/bert)",
+            hint="use a model with tied embeddings (tie_word_embeddings in its config.json)",
         )
     return tensors
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
-    """Write a safetensors file; a full disk raises OSError."""
+    """Write a safetensors file. Raises OSError if the disk is full."""
     with system_errors(path):
         save_file(tensors, path, metadata)
 
@@ -74,18 +74,18 @@ def check_fits(name: str, tensor: Tensor | None, shape: torch.Size, where: objec
     if tensor is not None and tensor.shape == shape:
         if tensor.is_floating_point():
             return tensor
-        has = f"numbers of type {str(tensor.dtype).removeprefix('torch.')}"
+        has = f"dtype {str(tensor.dtype).removeprefix('torch.')} instead of floating point"
     raise PipelineError(
         "weights do not fit the config",
         f"{name}: {has}, {tuple(shape)} expected",
         where=where,
-        hint="use the config.json that was saved with them, and a model that has this part",
+        hint="use the config.json that was saved with these weights; if the weight is missing, use a model that has it",
     )
 
 
 def check_finite(name: str, tensor: Tensor, where: object) -> None:
     if not bool(torch.isfinite(tensor).all()):
-        raise PipelineError("weights that are NaN or infinite", name, where=where, hint="fetch or train it again")
+        raise PipelineError("weights are NaN or infinite", name, where=where, hint="download or train the model again")
 
 
 def _class_of(path: Path) -> str | None:
@@ -105,18 +105,19 @@ def _read_files(folder: Path) -> dict[str, Tensor]:
         "no weights to read",
         " or ".join(FORMATS),
         where=folder,
-        hint="run the stage that makes it again, or `dvc pull` it; a checkpoint of TensorFlow: see the tool `import`",
+        hint="run the stage that writes this folder, or `dvc pull` it; convert a TensorFlow checkpoint with the tool "
+        "`import`",
     )
 
 
 def _shards(index: Path) -> list[str]:
-    hint = "fetch the model again"
+    hint = "download the model again"
     try:
         return [check_file_name(name) for name in sorted(set(read_json(index)["weight_map"].values()))]
     except (TypeError, KeyError, AttributeError):
-        raise PipelineError("not an index of weights", index, hint=hint) from None
+        raise PipelineError("invalid index of weight shards", "no weight_map", where=index, hint=hint) from None
     except ValueError as error:
-        raise PipelineError("not an index of weights", error, where=index, hint=hint) from None
+        raise PipelineError("invalid index of weight shards", error, where=index, hint=hint) from None
 
 
 def _read(paths: Iterable[Path], read: Callable[[Path], dict[str, Tensor]]) -> dict[str, Tensor]:
@@ -129,23 +130,23 @@ def _read(paths: Iterable[Path], read: Callable[[Path], dict[str, Tensor]]) -> d
                 "no weights to read",
                 str(error).partition("\n")[0],
                 where=path,
-                hint="run the stage that makes it again, or `dvc pull` or fetch it again",
+                hint="run the stage that writes it again, `dvc pull` it, or download it again",
             ) from None
     return tensors
 
 
 def _read_pickle(path: Path) -> dict[str, Tensor]:
-    # torch before 1.6 wrote a format that cannot be memory-mapped.
+    # torch before 1.6 wrote pickles that are not zip files and cannot be memory-mapped.
     mapped = zipfile.is_zipfile(path)
     try:
-        # torch warns of pickles that it did not write. With weights_only, it runs no code from the file.
+        # torch warns about pickles that it did not write. With weights_only, it runs no code from the file.
         with warnings.catch_warnings(action="ignore"):
             stored = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except OSError:
         raise
     except Exception:
-        # Damaged bytes can raise anything in torch's reader.
-        raise TypeError("not a file of torch.save that holds tensors alone, or a damaged one") from None
+        # torch's reader can raise any exception on damaged bytes.
+        raise TypeError("the file is damaged, or torch.save wrote more than tensors into it") from None
     if not (isinstance(stored, dict) and all(isinstance(name, str) and _is_dense(stored[name]) for name in stored)):
         raise TypeError("not a state dict of plain tensors")
     return stored
@@ -167,21 +168,21 @@ FORMATS: dict[str, Callable[[Path], dict[str, Tensor]]] = {
 
 Model = TypeVar("Model", bound=nn.Module)
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
-# WordPiece only.
+# Only WordPiece tokenizers have this file.
 LISTED = "vocab.txt"
-# Minima of a config's integers; 1 for any other integer.
+# Integers in config.json that may be below 1 -> their minimum.
 MIN_VALUES = {
     **dict.fromkeys(("pad_token_id", "type_vocab_size", "conv_kernel_size"), 0),
     **dict.fromkeys(("max_relative_positions", "position_buckets"), -1),
 }
-# Maxima of a config's integers and of its number of layers.
+# Maximum of any integer in config.json, and maximum number of layers.
 MAX_VALUE = 1 << 24
 MAX_LAYERS = 1_000
 DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 TYPES: dict[str, Any] = {"bool": bool, "str": str, "float": (int, float), "float | None": (int, float, type(None))}
-# Key of config.json: tokens of a text in the training of its vector.
+# Key of config.json for the number of tokens to which texts were truncated when their vectors were trained.
 MAX_LENGTH = "max_seq_length"
-# The model card, as on Hugging Face's hub.
+# Hugging Face's hub shows this file as the model card.
 CARD = "README.md"
 
 
@@ -198,9 +199,9 @@ def save_model(
     Args:
         folder: an existing, empty folder.
         model: the model or its ``state_dict``.
-        huggingface_class: the transformers class that loads the folder ("BertForPreTraining").
-        vocabulary: folder to copy the tokenizer's files from.
-        card: text of README.md.
+        huggingface_class: name of the transformers class that loads the folder ("BertForPreTraining").
+        vocabulary: folder from which the tokenizer files are copied.
+        card: text of the model card, README.md. None: no card is written.
     """
     tensors = model.state_dict() if isinstance(model, nn.Module) else model
     save_tensors(folder, tensors, config, huggingface_class)
@@ -236,7 +237,7 @@ def save_tensors(folder: Path, tensors: Mapping[str, Tensor], config: BertConfig
 def load_config(folder: Path, dropout: float | None = None) -> BertConfig:
     """Read ``config.json``, whose ``model_type`` selects the architecture.
 
-    ``dropout`` replaces both dropout rates.
+    ``dropout``, if given, replaces the dropout rates of hidden states and of attention.
     """
     raw = read_json(folder / "config.json")
     if not isinstance(raw, dict):
@@ -246,7 +247,7 @@ def load_config(folder: Path, dropout: float | None = None) -> BertConfig:
         raise _not_bert(f"model_type is {model_type}, not {' or '.join(member_names('models'))}", folder)
     kind = load_architecture(architecture_name(model_type)).config
     names = kind.names
-    # From transformers' keys to ours; keys that the file leaves out have transformers' defaults.
+    # Rename transformers' keys to this project's. Keys that the file lacks have transformers' defaults.
     our_keys = {hf_key: key for key, hf_key in names.keys.items()}
     values: dict[str, Any] = dict(names.absent)
     for hf_key, value in raw.items():
@@ -259,7 +260,7 @@ def load_config(folder: Path, dropout: float | None = None) -> BertConfig:
         if values.get(key, allowed[0]) not in allowed:
             raise _not_bert(f"{names.keys.get(key, key)} is {values[key]}, not {allowed[0]}", folder)
 
-    # Other keys are transformers' own.
+    # Keys that the config does not have are ignored: only transformers uses them.
     saved = [field.name for field in fields(kind) if field.name not in NOT_SAVED]
     known: dict[str, Any] = {name: values[name] for name in saved if name in values}
     if "hidden_act" in known:
@@ -278,8 +279,8 @@ def checked_config(kind: type[BertConfig], values: Mapping[str, Any], where: obj
         high = MAX_LAYERS if name == "num_hidden_layers" else MAX_VALUE
         value = values[name]
         if type(value) is not int or not low <= value <= high:
-            raise _not_bert(f"{name} is {shown(value)}, not a whole number of {low:,} up to {high:,}", where)
-    # Other types; a field without a value has its default.
+            raise _not_bert(f"{name} is {shown(value)}, not a whole number from {low:,} to {high:,}", where)
+    # Check the fields of other types. A field that `values` lacks has its default.
     for field in fields(kind):
         types = TYPES.get(str(field.type))
         value = values.get(field.name, field.default)
@@ -290,7 +291,9 @@ def checked_config(kind: type[BertConfig], values: Mapping[str, Any], where: obj
     except (TypeError, ValueError) as error:
         raise _not_bert(str(error).partition(") ")[2] or str(error), where) from None
     if config.hidden_size % config.num_attention_heads:
-        raise _not_bert(f"hidden_size {config.hidden_size} over {config.num_attention_heads} heads", where)
+        raise _not_bert(
+            f"hidden_size {config.hidden_size} is not divisible by {config.num_attention_heads} attention heads", where
+        )
     return config
 
 
@@ -301,15 +304,16 @@ def _is_bounded(name: str, value: object) -> bool:
 
 
 def _not_bert(why: str, where: object) -> PipelineError:
-    hint = "give a member of the family (docs/family.md) with options that it has here"
-    return PipelineError("not a BERT model", why, where=where, hint=hint)
+    hint = "use a supported model with supported options (docs/family.md lists both)"
+    return PipelineError("not a supported BERT model", why, where=where, hint=hint)
 
 
 def load_weights(model: nn.Module, folder: Path, only: str | tuple[str, ...] = "") -> None:
-    """Load weights from a model folder of any class.
+    """Load weights from a model folder that was saved from any Hugging Face class.
 
-    Extra tensors in the folder are ignored. Only parameters whose names start with ``only`` are loaded. Names in a
-    ``Bert`` without heads start with ``bert.``.
+    Args:
+        folder: model folder. Tensors that ``model`` does not have are ignored.
+        only: prefixes of the parameter names to load. If ``model`` is a ``Bert``, its names start with ``bert.``.
     """
     fill(model, read_tensors(folder, load_config(folder).names), folder, only)
 
@@ -321,7 +325,7 @@ def filled(
     where: object,
     only: str | tuple[str, ...] = "",
 ) -> Model:
-    # Shapes are checked before memory is allocated, since a wrong config could ask for any amount.
+    # Check shapes before any memory is allocated: a wrong config could ask for terabytes.
     with uninitialised():
         for name, parameter in _stored_parameters(make(config), only):
             check_fits(name, tensors.get(name), parameter.shape, where)

@@ -1,4 +1,4 @@
-"""Layer distillation of TinyBERT (Jiao et al. 2020, section 3): attention logits and hidden states."""
+"""TinyBERT's distillation of attention logits and hidden states (Jiao et al. 2020, section 3)."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from pipeline_src.model.attention import PackedBatch
 from pipeline_src.model.bert import Bert, BertConfig
 from pipeline_src.model.flops import Workload
 
-# Loss term -> weight, as in the paper.
+# Loss term -> its weight in the paper.
 TERMS: Mapping[str, float] = {"scores": 1.0, "states": 1.0}
 
 
 def imitated_every(student: BertConfig, teacher: BertConfig) -> int:
     if teacher.num_hidden_layers % student.num_hidden_layers:
         raise PipelineError(
-            "layers that do not match the teacher's",
-            f"{student.num_hidden_layers}, and the teacher has {teacher.num_hidden_layers}",
+            "the teacher's number of layers is not a multiple of the student's",
+            f"teacher {teacher.num_hidden_layers}, student {student.num_hidden_layers}",
             where="model.num_hidden_layers",
-            hint="set it to a number that divides the teacher's",
+            hint=f"set it to a divisor of {teacher.num_hidden_layers}",
         )
     if student.num_attention_heads != teacher.num_attention_heads:
         raise PipelineError(
-            "heads that do not match the teacher's",
-            f"{student.num_attention_heads}, and the teacher has {teacher.num_attention_heads}",
+            "student and teacher have different numbers of attention heads",
+            f"teacher {teacher.num_attention_heads}, student {student.num_attention_heads}",
             where="model.num_attention_heads",
-            hint=f"set it to {teacher.num_attention_heads}, and model.hidden_size to a multiple of that",
+            hint=f"set it to {teacher.num_attention_heads}, and model.hidden_size to a multiple of it",
         )
     return teacher.num_hidden_layers // student.num_hidden_layers
 
@@ -42,23 +42,28 @@ def difference_counts(student: BertConfig, teacher: BertConfig, work: Workload) 
 def layer_differences(
     student: Bert, fit: nn.Module, teacher: Bert, ids: Tensor, token_type_ids: Tensor, layout: PackedBatch
 ) -> dict[str, Tensor]:
-    """Return term in ``TERMS`` -> sum of squared differences over all layers.
+    """Return the squared differences between student and teacher, summed over all layers.
 
-    The differences are between student and teacher. Padding is excluded; the original averages over it too. The teacher
-    gets no gradient. ``fit`` projects the student's hidden states to the teacher's width.
+    Unlike the original code, padding is excluded. The teacher gets no gradient.
+
+    Args:
+        fit: layer that projects the student's hidden states to the teacher's width.
+
+    Returns:
+        Term in ``TERMS`` -> summed squared differences, a scalar.
     """
     stride = imitated_every(student.config, teacher.config)
     with torch.no_grad():
         targets = teacher.hidden_states(ids, token_type_ids, layout)
     states = student.hidden_states(ids, token_type_ids, layout)
 
-    # Pairs of two tokens, neither of which is padding.
+    # True for pairs of two tokens, False if at least one of the two is padding.
     keep = torch.arange(layout.max_seqlen, device=ids.device) < layout.cu_seqlens.diff()[:, None]
     is_pair = keep[:, None, :, None] & keep[:, None, None, :]
     teacher_blocks = teacher.encoder.blocks()
     scores = []
     for number, block in enumerate(student.encoder.blocks()):
-        # Of 2 layers that imitate 6, layer 0 imitates layer 2, and layer 1 layer 5.
+        # If 2 layers imitate 6, then layer 0 imitates the teacher's layer 2, and layer 1 imitates its layer 5.
         last = number * stride + stride - 1
         with torch.no_grad():
             target = teacher_blocks[last].attention_logits(targets[last], layout)

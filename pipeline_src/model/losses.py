@@ -9,24 +9,26 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# Logits held at once on a CPU: 24 MB, which fit its cache.
+# On a CPU, this many logits are in memory at once. They are 24 MB, which fit its cache.
 CHUNK_LOGITS = 6 << 20
 # The vocabulary is padded to a multiple of this, as in NVIDIA's and Mosaic's BERTs.
 ALIGNMENT = 64
 
 
 def linear_cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the summed cross-entropy of a linear layer, and correct predictions.
+    """Return the summed cross-entropy of a linear layer and the number of correct predictions.
 
-    The cross-entropy is in nats, float32; the number of correct predictions is int64. On a CPU, logits are computed,
-    turned into their gradient and discarded chunk by chunk, as in Liger Kernel (Hsu et al. 2024): moving all logits of
-    a batch through memory (72 MB for 590 predictions of BERT's vocabulary) takes longer than computing them. Under
-    autocast, the matmuls use autocast's dtype and the sums float32.
+    On a CPU, logits are computed, turned into their gradient and discarded chunk by chunk, as in Liger Kernel (Hsu et
+    al. 2024). Moving all logits of a batch through memory (72 MB for 590 predictions over BERT's vocabulary) would take
+    longer than computing them. Under autocast, matmuls use autocast's dtype, and sums are float32.
 
     Args:
-        hidden: [P, H]; P may be 0.
+        hidden: [P, H]. P may be 0.
         weight, bias: parameters of the layer, [vocab_size, H] and [vocab_size].
         labels: int64 [P].
+
+    Returns:
+        Cross-entropy in nats, a float32 scalar, and number of correct predictions, an int64 scalar.
     """
     if hidden.device.type == "cpu":
         loss, correct, _ = _Chunked.apply(hidden, weight, bias, labels, None)
@@ -37,11 +39,16 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, labels: T
 def sampled_cross_entropy(
     hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, uniform: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return ``linear_cross_entropy`` and a token sampled for each row.
+    """Return the results of ``linear_cross_entropy``, and a token sampled for each prediction.
 
-    The token, int64 [P], is sampled from the row's distribution. ``uniform``, float32 [P], has one random number in [0,
-    1) per row, at which the cumulative distribution is inverted. ELECTRA (Clark et al. 2020) adds Gumbel noise to each
-    logit instead; the samples' distribution is the same. Samples have no gradient.
+    Tokens are sampled by inverting the cumulative distribution at a random number. ELECTRA (Clark et al. 2020) adds
+    Gumbel noise to each logit instead, which gives the same distribution.
+
+    Args:
+        uniform: a random number in [0, 1) for each prediction, float32 [P].
+
+    Returns:
+        Cross-entropy, number of correct predictions, and sampled tokens, int64 [P], which have no gradient.
     """
     if hidden.device.type == "cpu":
         return _Chunked.apply(hidden, weight, bias, labels, uniform)
@@ -52,13 +59,13 @@ def sampled_cross_entropy(
 
 
 def sample_tokens(probs: Tensor, uniform: Tensor) -> Tensor:
-    # ``probs`` [P, vocab_size] need not be normalised, ``uniform`` [P] is in [0, 1).
+    # ``probs`` [P, vocab_size] need not be normalised. ``uniform`` [P] is in [0, 1).
     sums = probs.cumsum(1)
     return torch.searchsorted(sums, uniform[:, None] * sums[:, -1:]).squeeze(1)
 
 
 def aligned_logits(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    # Columns are padded with minus infinity.
+    # Returns [P, padded vocab_size]: the vocabulary is padded to a multiple of ALIGNMENT with logits of minus infinity.
     return F.linear(hidden, *aligned(weight, bias))
 
 
@@ -78,7 +85,7 @@ def summed_cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor
 
 
 class _Chunked(torch.autograd.Function):
-    # Gradients are computed in the forward pass; backward only scales them, and runs only once.
+    # Gradients are computed in the forward pass. The backward pass only scales them, and can run only once.
 
     @staticmethod
     def forward(
@@ -94,13 +101,14 @@ class _Chunked(torch.autograd.Function):
         sampled = torch.empty_like(labels)
         grad_hidden = torch.empty_like(hidden)
         grad_bias = torch.zeros_like(bias)
-        # The first chunk overwrites it, so it need not start as zeros.
+        # The first chunk overwrites the weight's gradient, so it need not start at zero.
         grad_weight = torch.empty_like(weight) if slices else torch.zeros_like(weight)
         for chunk in slices:
             inner = hidden[chunk].to(dtype)
             target = labels[chunk, None]
             logits = matmul_into(buffer[: len(inner)], inner, matrix.T, plus=bias)
-            # Bfloat16 logits have many ties. Without ties, a comparison with the maximum, below, is twice as fast.
+            # Bfloat16 logits have many ties, so argmax decides. For float32, comparing with the maximum, which is
+            # done below, is twice as fast.
             if not is_exact:
                 correct += (logits.argmax(1, keepdim=True) == target).sum()
             at_label = logits.gather(1, target)
@@ -110,7 +118,7 @@ class _Chunked(torch.autograd.Function):
             loss += (best + total.log() - at_label).sum()
             if is_exact:
                 correct += (at_label >= best).sum()
-            # The gradient is the softmax, minus one at the label.
+            # The gradient of the logits is the softmax, minus one at the label.
             minus_one = probs.new_full(target.shape, -1.0)
             grad_logits = probs.div_(total).scatter_add_(1, target, minus_one)
             grad_bias += grad_logits.sum(0)
@@ -123,13 +131,13 @@ class _Chunked(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
-        # Not referenced elsewhere, so scaled in place.
+        # Nothing else references the gradients, so they are scaled in place.
         gradients, ctx.gradients = ctx.gradients, None
         return *(gradient.mul_(grad_outputs[0]) for gradient in gradients), None, None
 
 
 def softmax_parts(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    # In place.
+    # Overwrites ``logits``, and returns (unnormalised probabilities, their sum, maximum logit) of each row.
     best = logits.amax(1, keepdim=True)
     probs = logits.sub_(best).exp_()
     return probs, probs.sum(1, keepdim=True), best
@@ -142,7 +150,7 @@ def chunks(length: int, vocab_size: int) -> list[slice]:
 
 
 def matmul_into(out: Tensor, left: Tensor, right: Tensor, plus: Tensor | None = None) -> Tensor:
-    # ``out`` may have a wider dtype and may be ``plus``.
+    # Writes left @ right + plus into ``out``, which may be wider than the inputs and may be ``plus`` itself.
     if left.dtype == out.dtype:
         return torch.mm(left, right, out=out) if plus is None else torch.addmm(plus, left, right, out=out)
     product = left @ right
@@ -150,13 +158,14 @@ def matmul_into(out: Tensor, left: Tensor, right: Tensor, plus: Tensor | None = 
 
 
 def matmul_dtype(weight: Tensor) -> torch.dtype:
-    # The chunked losses cast the weight once: autocast would cast it per chunk, and ignores matmuls with ``out``.
+    # The chunked losses cast the weight once. Autocast would cast it for each chunk, and does not affect matmuls with
+    # ``out``.
     device = weight.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
 
 
 def logit_buffers(number: int, slices: Sequence[slice], weight: Tensor) -> Sequence[Tensor]:
-    # The buffers' rows start at multiples of ``ALIGNMENT``, which makes a CPU's matmul 1.5 times faster.
+    # Each row of the buffers starts at a multiple of ``ALIGNMENT``, which makes matmuls on a CPU 1.5 times faster.
     rows = max((chunk.stop - chunk.start for chunk in slices), default=0)
     vocab_size = len(weight)
     buffers = weight.new_empty(number, rows, vocab_size + -vocab_size % ALIGNMENT, dtype=torch.float32)
@@ -164,9 +173,9 @@ def logit_buffers(number: int, slices: Sequence[slice], weight: Tensor) -> Seque
 
 
 class LazyLogits(NamedTuple):
-    """Factors of the logits inner @ weight.T + bias.
+    """Tensors from which the logits, inner @ weight.T + bias, can be computed chunk by chunk.
 
-    inner is [P, H], weight [vocab_size, H], bias [vocab_size].
+    ``inner`` is [P, H], ``weight`` is [vocab_size, H], and ``bias`` is [vocab_size].
     """
 
     inner: Tensor
@@ -175,17 +184,17 @@ class LazyLogits(NamedTuple):
 
 
 def distillation_loss(student: LazyLogits, teacher: LazyLogits, temperature: float) -> Tensor:
-    """Return the sum over rows of temperature^2 x KL(teacher || student).
+    """Return temperature^2 x KL(teacher || student), summed over all predictions.
 
-    It is in nats, float32. The factor temperature^2 keeps the gradients' scale independent of the temperature (Hinton
-    et al. 2015, section 2). Logits are computed in chunks. The teacher gets no gradient.
+    The result is a float32 scalar in nats. The factor temperature^2 keeps the scale of the gradients independent of the
+    temperature (Hinton et al. 2015, section 2). Logits are computed in chunks. The teacher gets no gradient.
     """
     loss: Tensor = _Distilled.apply(*student, *teacher, temperature)
     return loss
 
 
 class _Distilled(torch.autograd.Function):
-    # Gradients are computed in the forward pass; backward only scales them, and runs only once.
+    # Gradients are computed in the forward pass. The backward pass only scales them, and can run only once.
 
     @staticmethod
     def forward(
@@ -218,7 +227,8 @@ class _Distilled(torch.autograd.Function):
             torch.sub(teacher_logits, logits, out=difference)
             probs, total, best = softmax_parts(logits)
             teacher_probs, teacher_total, teacher_best = softmax_parts(teacher_logits)
-            # KL(p || q) is the mean of log p - log q under p: of the logits' difference, plus the log of both sums.
+            # KL(p || q) is the mean of log p - log q under p. This is the mean of the logits' difference, plus
+            # the difference of the log-sum-exps.
             means = difference.mul_(teacher_probs).sum(1, keepdim=True) / teacher_total
             divergence = means + best + total.log() - teacher_best - teacher_total.log()
             loss += temperature**2 * divergence.sum()

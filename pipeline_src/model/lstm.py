@@ -1,4 +1,4 @@
-"""Run an LSTM over packed sequences: for the BiLSTM encoder, and over any encoder in fine-tuning."""
+"""Run an LSTM over packed sequences, in the BiLSTM encoder and on top of any encoder in fine-tuning."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pipeline_src.model.attention import PackedBatch
 
 
 def run_lstm(lstm: nn.LSTM, hidden: Tensor, layout: PackedBatch, lengths: np.ndarray) -> Tensor:
-    """Run an LSTM over each sequence, [T, inputs] -> [T, outputs], in float32.
+    """Run an LSTM over each sequence in float32, [T, inputs] -> [T, outputs].
 
-    ``lengths`` are the sequences' lengths, on the host, which launches the kernels time step by time step.
+    ``lengths`` are the lengths of the sequences. They must be on the host, which launches kernels for each time step.
     """
     order = time_major_order(layout)
     batch_sizes = np.count_nonzero(lengths[:, None] > np.arange(lengths.max()), axis=0)
@@ -24,20 +24,21 @@ def run_lstm(lstm: nn.LSTM, hidden: Tensor, layout: PackedBatch, lengths: np.nda
 
 
 def run_padded_lstm(lstm: nn.LSTM, hidden: Tensor, layout: PackedBatch) -> Tensor:
-    # Padding comes after the tokens and does not affect them. Lengths need not be copied from the GPU.
+    # For unidirectional LSTMs: padding comes after a sequence's tokens and does not affect them. Unlike `run_lstm`, no
+    # lengths are copied from the GPU.
     rectangle = layout.pad(hidden.float()).transpose(0, 1)
     return layout.unpad(_in_float32(lstm, rectangle).transpose(0, 1))
 
 
 def _in_float32(lstm: nn.LSTM, inputs: Any) -> Any:
-    # On a GPU, autocast uses float16 for LSTMs whatever its dtype, which underflows small gradients.
+    # On a GPU, autocast runs LSTMs in float16 even if its dtype is bfloat16, and small gradients underflow.
     with torch.autocast("cuda", enabled=False), torch.autocast("cpu", enabled=False):
         return nn.LSTM.forward(lstm, inputs)[0]
 
 
 def time_major_order(layout: PackedBatch) -> Tensor:
-    # All first tokens, all second tokens, ... The longest sequence comes first, as in torch's ``pack_padded_sequence``;
-    # that waits for a GPU three times.
+    # Orders tokens as torch's ``pack_padded_sequence`` does: all first tokens, then all second tokens, and so on, the
+    # longest sequence first. ``pack_padded_sequence`` itself would wait for a GPU three times.
     lengths = layout.cu_seqlens.diff()
     by_length = lengths.sort(descending=True).indices
     rank = by_length.argsort()

@@ -1,6 +1,6 @@
-"""Model cards (Mitchell et al. 2018): the README.md of a model folder, in the style of Hugging Face's hub.
+"""Write model cards (Mitchell et al. 2018), the README.md of a model folder, in the style of Hugging Face's hub.
 
-A card is a tracked output, so it has no time, host or path.
+DVC tracks cards by their content, so they contain no date, host name or path.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pipeline_src.base.names import as_text
 from pipeline_src.model.bert import BertConfig
 
 TEMPLATE = Path(__file__).with_name("model_card.md.j2")
-# Evaluation set ("MNLI-mm"), file, metric, value.
+# (evaluation set, file, metric, value), for example ("MNLI-mm", "dev_mismatched.tsv", "accuracy", 0.71).
 Score = tuple[str, str, str, float]
-# Head of a task whose ``pooling`` is ``first_last``, in transformers' words.
+# How a transformers user can rebuild the head of a task whose ``pooling`` is ``first_last``.
 FIRST_LAST = (
     "This loads the encoder. The task's output layer is in model.safetensors too, as `{layer}.weight` and "
     "`{layer}.bias`. It reads the sum of embeddings and last layer (`hidden_states[0] + hidden_states[-1]`, with "
@@ -43,10 +43,12 @@ def read_sources(manifest: Mapping[str, Any]) -> tuple[Source, ...] | None:
 
 
 def read_mix(manifest: Mapping[str, Any], sources: Mapping[str, Any] | None = None) -> dict[str, float]:
-    """Return the share of each source in the training text.
+    """Return source -> its share of the training text, between 0 and 1.
 
-    ``manifest`` is the content of ``data/tokens/manifest.json``; ``sources``, if the study sets shares, the entry
-    ``sources`` of ``data/examples/manifest.json``.
+    Args:
+        manifest: content of ``data/tokens/manifest.json``.
+        sources: entry ``sources`` of ``data/examples/manifest.json``, if the study sets the shares. None or empty: the
+            shares are the proportions of tokens in ``manifest``.
     """
     if sources:
         return {name: mixed["share"] for name, mixed in sources.items()}
@@ -66,15 +68,15 @@ def pretrained_card(
     mix: Mapping[str, float] | None = None,
     continued: bool = False,
 ) -> str:
-    """Return the card of a pretrained encoder.
+    """Return the text of a pretrained encoder's card.
 
     Args:
-        parameters: number of parameters.
+        parameters: number of weights.
         learns: what the objective teaches ("masked words and next sentences").
         sources, mix: results of ``read_sources`` and ``read_mix``.
-        training: nested training parameters.
-        figures: text ("validation text") -> name of a loss or accuracy -> value.
-        cost: name ("tokens", "FLOP") -> amount.
+        training: training settings, which may be nested.
+        figures: evaluated text ("validation text") -> name of a loss or accuracy -> value.
+        cost: unit ("tokens", "FLOP") -> amount spent on training.
         continued: whether training started from another model's weights.
     """
     how = "a pretrained model trained further on" if continued else "trained from scratch on"
@@ -104,13 +106,13 @@ def finetuned_card(
     scores: Sequence[Score],
     head: str = "",
 ) -> str:
-    """Return the card of a fine-tuned model.
+    """Return the text of a fine-tuned model's card.
 
     Args:
-        task: the task's title ("CoLA").
-        source: the task's data, from its ``source.json``; None if there is no such file.
-        scores: the model's scores on the sets by which it was chosen.
-        head: what the output layer reads, if ``huggingface_class`` does not load it.
+        task: title of the task ("CoLA").
+        source: source of the task's data, read from ``source.json``. None: there is no such file.
+        scores: scores on the evaluation sets by which the model was selected.
+        head: explanation of the output layer, for models whose output layer ``huggingface_class`` does not load.
     """
     task = as_text(task)
     figures: dict[str, dict[str, float]] = {}
@@ -162,7 +164,7 @@ def _card(
     scores: Sequence[Score] = (),
     **more: Any,
 ) -> str:
-    # The import takes most of a second, which only callers that write a card should pay.
+    # The import takes most of a second, so only code that writes a card imports it.
     from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
     title = f"{config.names.title}, {config.num_hidden_layers} layers, {config.hidden_size} wide{title}"
@@ -175,7 +177,7 @@ def _card(
     data = ModelCardData(
         license="other",
         license_name="not-stated",
-        # Some sources' languages would pass for all.
+        # Without the language of every source, the card states none: a partial list would look complete.
         language=languages if languages and all(languages) else None,
         library_name="transformers",
         pipeline_tag=pipeline,

@@ -1,4 +1,4 @@
-"""``tokenizer_config.json`` of a model's folder: which inputs the model takes, and of how many tokens."""
+"""Write a model's maximum length and input names into its ``tokenizer_config.json``."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ BERT_INPUTS = ("input_ids", "token_type_ids", "attention_mask")
 
 
 def state_inputs(folder: Path, longest_input: int, token_types: int = 2) -> None:
-    """Write a model's longest input and the names of its inputs.
+    """Write a model's maximum length and input names into ``tokenizer_config.json``.
 
-    By these, transformers' tokenizer cuts and pads.
+    transformers' tokenizer truncates to this length, and returns these inputs.
 
     Args:
-        folder: a model's folder with its tokenizer's files.
-        token_types: number of token type embeddings.
+        folder: model folder that contains the tokenizer files.
+        longest_input: maximum number of tokens, with special tokens.
+        token_types: number of token type embeddings. With less than 2, ``token_type_ids`` is no input.
     """
     path = folder / "tokenizer_config.json"
     config = read_json(path, dict) if path.exists() else {}
-    # A vocabulary whose pairs are one segment, such as RoBERTa's, has names without token_type_ids already.
+    # Tokenizers that do not distinguish the two texts of a pair, such as RoBERTa's, already omit token_type_ids.
     names = config.get("model_input_names", BERT_INPUTS)
     if token_types < 2:
-        # ModernBERT's and DistilBERT's classes refuse token_type_ids, and RoBERTa's has no row for the second text.
+        # transformers' ModernBERT and DistilBERT reject token_type_ids, and RoBERTa has no embedding for type 1.
         names = [name for name in names if name != "token_type_ids"]
     write_json(path, config | {"model_max_length": longest_input, "model_input_names": list(names)})

@@ -196,7 +196,7 @@ def check(drawn: Draw, folder: Path) -> None:
     if drawn.refused:
         config = transformers.CONFIG_MAPPING[drawn.model_type](**drawn.values)
         config.save_pretrained(folder)
-        with pytest.raises(PipelineError, match=f"not a BERT model: .*{drawn.refused}"):
+        with pytest.raises(PipelineError, match=f"not a supported BERT model: .*{drawn.refused}"):
             load_config(folder)
         return
     reference = build(drawn, folder)
