@@ -1,9 +1,9 @@
-"""Checkpoints, from which a killed training continues bit for bit, and the state with which the second phase starts.
+"""Save and restore the training state: checkpoints of a phase, and the state with which the next phase starts.
 
-``checkpoints/<phase>/<hash of the identity>/step-<N>/`` holds weights and moments, and ``state.json`` with the identity
-of the training, the loop's state, a checksum of the tensors and a checksum of ``state.json`` itself. A folder gets its
-name only when it is complete; the checksums reveal later damage. The position in the data and the random numbers of
-dropout are functions of seed and step, so they are not stored.
+A killed training resumes from its last checkpoint bit for bit. ``checkpoints/<phase>/<hash of the identity>/step-<N>/``
+has two files. ``tensors.safetensors`` holds weights and moments. ``state.json`` holds the training's identity, the
+loop's state and two checksums, of the tensors and of ``state.json`` itself, which reveal damage. The position in the
+data and the random numbers of dropout are not stored, because they are functions of seed and step.
 """
 
 from __future__ import annotations
@@ -41,33 +41,33 @@ from pipeline_src.training.trainer import Callback, Objective, Requests, Trainer
 
 FOLDER = "PIPELINE_CHECKPOINTS"
 MINUTES = "PIPELINE_CHECKPOINT_MINUTES"
-# Where `dvc exp run --temp` and the queue's workers run.
+# `dvc exp run --temp` and the workers of DVC's queue run in subfolders of this folder.
 EXPERIMENTS = ".dvc/tmp/exps"
 WEIGHTS = "model.safetensors"
 STATE = "state.json"
 OPTIMIZER_TENSORS = "optimizer.safetensors"
 TENSORS = "tensors.safetensors"
-# The prefix of the names of weights in a checkpoint.
+# In a checkpoint, names of weights start with this.
 WEIGHT = "weight"
 KINDS = (WEIGHT, *MOMENTS)
 NAME = re.compile(r"step-[0-9]{8,}")
-# Folder, in a saved model, of the models of ``keep_checkpoint_steps``.
+# Subfolder of a saved model for the models of ``pretrain.keep_checkpoint_steps``.
 STEPS = "steps"
-# The checksum of state.json itself.
+# Key in state.json for the checksum of all its other entries.
 STATE_CHECKSUM = "checksum_of_the_rest"
-# File in the folder of a training's checkpoints; locked while the training runs.
+# While a training runs, it holds a lock on this file in its checkpoint folder.
 IN_USE = ".in-use"
-# Settings of machine.yaml with which dropout draws the same random numbers in the same order.
+# Settings of machine.yaml that do not change dropout's masks.
 SAME_MASKS = {"portable", "threads", "activation_checkpointing", "sharding"}
-# So many of the newest checkpoints are kept, and the best by validation loss.
+# This many of the newest checkpoints are kept, besides the one with the lowest validation loss.
 NUM_KEPT = 2
-# Stored name -> parameter.
+# Name in checkpoints -> parameter.
 Parameters = Mapping[str, nn.Parameter]
 
 
 def checkpoint_root(folder: Path) -> Path:
-    # DVC deletes the folder of a stopped experiment. So the experiment's checkpoints are kept in the main checkout,
-    # where the same command finds them.
+    # DVC deletes the folder of a stopped experiment. Its checkpoints are therefore kept in the main checkout, where the
+    # experiment finds them when it is started again.
     main_checkout, separator, _ = str(folder).partition(f"/{EXPERIMENTS}/")
     return Path(main_checkout, CHECKPOINTS) if separator else CHECKPOINTS
 
@@ -76,7 +76,7 @@ ROOT = Path(os.environ.get(FOLDER) or checkpoint_root(Path.cwd()))
 
 
 def check_settings() -> None:
-    # Before any work, the environment variables that set where and when checkpoints are saved.
+    # Check the environment variables for the checkpoints' folder and interval before training starts.
     minutes()
     reason = None
     try:
@@ -90,7 +90,7 @@ def check_settings() -> None:
             "checkpoints cannot be written",
             ROOT,
             where=reason,
-            hint=f"name a folder that you may write in ${FOLDER}, or unset it",
+            hint=f"set ${FOLDER} to a folder that you may write to, or unset it",
         )
 
 
@@ -103,9 +103,11 @@ def stored_tensors(
 ) -> dict[str, Tensor]:
     """Return ``<kind>.<parameter>`` -> tensor for all parameters.
 
-    Kinds are ``WEIGHT`` and moments. Moments of a parameter that has not been trained yet are zero. DTensors are
-    gathered to the host one at a time, so all processes must call this. Only the process with ``keep`` gets the result;
-    others get {}.
+    All processes must call this, since it gathers sharded tensors to the host, one at a time.
+
+    Args:
+        kinds: ``WEIGHT``, names of the optimizer's moments, or both. Moments of untrained parameters are zero.
+        keep: whether this process needs the tensors. If False, the result is {}.
     """
     tensors = {}
     for name, parameter in parameters.items():
@@ -148,8 +150,8 @@ def restore_tensors(
 def save_state(folder: Path, moments: dict[str, Tensor], step: int) -> None:
     """Write the training state with which the next phase starts.
 
-    It has the moments, from ``stored_tensors``, and the number of steps. ``state.json`` also has checksums of the
-    moments and of the model's weights, which identify the state.
+    ``moments`` is the result of ``stored_tensors``, ``step`` the number of steps so far. ``state.json`` also gets
+    checksums of the moments and of the model's weights.
     """
     folder.mkdir()
     write_tensors(folder / OPTIMIZER_TENSORS, moments)
@@ -158,13 +160,13 @@ def save_state(folder: Path, moments: dict[str, Tensor], step: int) -> None:
 
 def _summed(folder: Path) -> Iterator[tuple[str, Path]]:
     yield OPTIMIZER_TENSORS, folder / OPTIMIZER_TENSORS
-    # The weights of each saved model.
+    # The weights of the model, and of each further model in a subfolder, such as ELECTRA's generator.
     for path in (folder.parent / WEIGHTS, *sorted(folder.parent.glob(f"*/{WEIGHTS}"))):
         yield str(path.relative_to(folder.parent)), path
 
 
 def saved_files(folder: Path) -> dict[str, dict[str, Any]]:
-    # All files of a saved model, except its card and the models in ``STEPS``.
+    # Lists all files of a saved model except its card and the models in ``STEPS``.
     named = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
     return {
         name: {"bytes": path.stat().st_size, "sha256": hash_file(path)}
@@ -174,7 +176,7 @@ def saved_files(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def load_state(folder: Path, parameters: Parameters, optimizer: Optimizer) -> int:
-    hint = "run the phase before again, or `dvc pull` its output"
+    hint = "run the previous phase again, or `dvc pull` its output"
     try:
         state = read_json(folder / STATE)
         step = int(state["step"])
@@ -194,7 +196,7 @@ def hash_values(identity: Mapping[str, Any]) -> str:
 
 
 def difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    # "pretrain.train_batch_size 32 there, 64 here"
+    # Returns, for example, "pretrain.train_batch_size 32 there, 64 here".
     before = dict(_flat(there))
     now = dict(_flat(here))
     differences = []
@@ -207,14 +209,14 @@ def difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
 
 
 def environment(distributed: Distributed, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the result depends on besides its identity.
+    """Return the conditions of a training that change its result slightly.
 
-    That is torch, processes, device, and ``settings`` of machine.yaml. These change rounding, and with dropout most of
-    them change the masks too, as another seed would.
+    They are torch's version, the number of processes, the device, and ``settings`` from machine.yaml. They change
+    rounding. Most of them also change dropout's masks, as another seed would.
     """
     device = distributed.device
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
-    # Builds for CUDA have the same kernels for a CPU.
+    # The part after "+", such as "+cu130", does not matter on a CPU: all builds have the same CPU kernels.
     version = torch.__version__.partition("+")[0] if device.type == "cpu" else torch.__version__
     return {"torch": version, "processes": distributed.world_size, "device": name, **settings}
 
@@ -238,17 +240,20 @@ class Overdue:
 
 
 class Checkpointer(Callback):
-    """Save checkpoints of one training, and continue from the newest.
+    """Save checkpoints of one training, and resume from the newest.
 
-    It saves when ``Overdue`` or a stop is requested, after every ``every`` steps, and after the last step.
+    A checkpoint is saved when the last one is older than ``PIPELINE_CHECKPOINT_MINUTES``, when a stop is requested,
+    and after the steps that ``every`` and ``last`` name.
 
     Args:
-        phase: ``ROOT/<phase>`` holds the checkpoints of all identities.
-        identity: nested JSON values: the parameters, data and code that determine the result.
-        machine: result of ``environment``; if a checkpoint's differs, this is logged and sets the attribute ``mixed``.
-        best_by: validation loss whose lowest value marks the best checkpoint, which is not removed.
-        keep_best: whether ``finish`` moves the best checkpoint to ``ROOT/<phase>/best``.
-        has_dropout: whether the training has dropout, whose masks depend on ``machine``.
+        phase: name of the phase. ``ROOT/<phase>`` holds its checkpoints, in a subfolder for each identity.
+        identity: settings, data and code that determine the result, as nested JSON values.
+        machine: result of ``environment``. Resuming under different conditions is logged and sets ``mixed``.
+        every: save after each multiple of this number of steps.
+        last: the last step, after which a checkpoint is saved.
+        best_by: name of the validation loss that selects the best checkpoint, which is kept.
+        keep_best: whether ``finish`` copies the best checkpoint to ``ROOT/<phase>/best``.
+        has_dropout: whether the training uses dropout, whose masks depend on ``machine``.
     """
 
     def __init__(
@@ -272,13 +277,13 @@ class Checkpointer(Callback):
         self.best_by = best_by
         self.keep_best = keep_best
         self.has_dropout = has_dropout
-        # As a checkpoint has them, so that both compare.
+        # Convert to JSON types (tuples to lists), so that the values can be compared with those of a checkpoint.
         self.identity = json.loads(json.dumps(identity))
         self.machine = json.loads(json.dumps(machine))
         self.mixed = False
         self.phase = ROOT / phase
         self.folder = self.phase / hash_values(self.identity)
-        # Step and loss.
+        # (step, validation loss) of the best checkpoint.
         self._best: tuple[int, float] | None = None
         self._resume_from: tuple[int, dict[str, Any]] | None = None
         self._in_use: IO[str] | None = None
@@ -316,10 +321,9 @@ class Checkpointer(Callback):
         self._overdue.saved_at = time.monotonic()
 
     def find(self) -> bool:
-        """Find the newest intact checkpoint of this identity.
+        """Find the newest intact checkpoint of this identity, and return whether there is one.
 
-        Returns whether there is one. A damaged checkpoint is skipped with a warning. If none is found, checkpoints of
-        other identities are logged.
+        A damaged checkpoint is skipped with a warning. If no checkpoint is found, those of other identities are logged.
         """
         if self.distributed.is_main and self._in_use is None:
             self._in_use = _lock(self.folder / IN_USE)
@@ -340,20 +344,20 @@ class Checkpointer(Callback):
         if content["machine"] != self.machine:
             self.mixed = True
             self._warn_of_changes(content["machine"])
-        # It is gone if a checkpoint that is now damaged had replaced it as the best.
+        # This checkpoint's best may have been deleted, if a later checkpoint, damaged since, had a lower loss.
         best = content["best"]
         self._best = tuple(best) if best and self._path(best[0]).exists() else None
         trainer.load_state(TrainState(**content["state"]))
         if trainer.compute_tracker is not None:
             trainer.compute_tracker.load_state(content["compute"])
-        log.info("going on from the checkpoint of step %d", step)
+        log.info("resuming from the checkpoint of step %d", step)
 
     def _warn_of_changes(self, before: Mapping[str, Any]) -> None:
         changed = {name for name, value in self.machine.items() if before.get(name) != value}
         effect = "last bits may differ by rounding"
         if self.has_dropout and changed - SAME_MASKS:
             effect = "dropout may draw other masks from here on, as with another seed"
-        log.warning("going on under other conditions, so %s: %s", effect, difference(before, self.machine))
+        log.warning("resuming under other conditions, so %s: %s", effect, difference(before, self.machine))
 
     def restore_best(self, objective: Objective[Any]) -> int:
         step = self._best[0] if self._best else 0
@@ -364,7 +368,7 @@ class Checkpointer(Callback):
                 "the best checkpoint cannot be read",
                 error,
                 where=self._path(step),
-                hint=f"delete {self.folder}, and start again: this training is repeated",
+                hint=f"delete {self.folder} and run the same command: training starts again from step 0",
             ) from None
         with safe_open(self._path(step) / TENSORS, "pt") as stored, torch.no_grad():
             for name, parameter in objective.checkpoint_parameters().items():
@@ -372,15 +376,15 @@ class Checkpointer(Callback):
         return step
 
     def finish(self, remove: Callable[[Path], None] = remove_folder) -> None:
-        """Let ``remove`` delete this training's checkpoints.
+        """Delete this training's checkpoints by calling ``remove``.
 
-        If ``keep_best``, the best one is copied before.
+        If ``keep_best`` is set, the best checkpoint is first copied to ``ROOT/<phase>/best``.
         """
         CHECKS.before_finishing()
         if self.keep_best and self._best is not None and self._path(self._best[0]).exists():
             remove_folder(self.phase / "best")
             shutil.copytree(self._path(self._best[0]), self.phase / "best", copy_function=_link)
-        # On NFS, an open file would keep the folder.
+        # On NFS, a folder with an open file cannot be deleted.
         if self._in_use is not None:
             self._in_use.close()
             self._in_use = None
@@ -392,7 +396,7 @@ class Checkpointer(Callback):
             try:
                 return step, self._check(self._path(step))
             except CorruptCheckpointError as error:
-                then = "going back to the one before" if step > steps[0] else "there is none before it to go back to"
+                then = "going back to the previous checkpoint" if step > steps[0] else "no earlier checkpoint exists"
                 log.warning("checkpoint of step %d is damaged (%s); %s", step, error, then)
         return None
 
@@ -406,8 +410,8 @@ class Checkpointer(Callback):
                     "the processes see different checkpoints",
                     ", ".join(names),
                     where=self.phase,
-                    hint="keep checkpoints on a disk that all machines share (PIPELINE_CHECKPOINTS), and start all "
-                    "processes in the same checkout",
+                    hint="set PIPELINE_CHECKPOINTS to a folder that all machines share, and start all processes in the "
+                    "same checkout",
                 )
 
     def kept_model(self, step: int) -> Path:
@@ -423,15 +427,15 @@ class Checkpointer(Callback):
         except OSError as error:
             raise CorruptCheckpointError(str(error).splitlines()[0]) from None
         if not intact:
-            raise CorruptCheckpointError("the tensors have another checksum than was written")
+            raise CorruptCheckpointError(f"{TENSORS} does not match its checksum")
         if path != self._path(content["state"]["step"]):
-            raise CorruptCheckpointError(f"it is of step {content['state']['step']:,}, by what it says of itself")
+            raise CorruptCheckpointError(f"its {STATE} is from step {content['state']['step']:,}")
         if content["identity"] != self.identity:
             raise PipelineError(
-                "a checkpoint of other parameters",
+                "the checkpoint belongs to a training with other settings, data or code",
                 difference(content["identity"], self.identity),
                 where=path,
-                hint=f"delete {path}, or set the parameters as they were",
+                hint=f"delete {path}, or restore the settings with which it was saved",
             )
         return content
 
@@ -443,12 +447,12 @@ class Checkpointer(Callback):
                     identity = _read_state(folder / f"step-{steps[-1]:08d}")["identity"]
                     differs = difference(identity, self.identity)
                 except CorruptCheckpointError:
-                    differs = "damaged, or of an older version"
-                yield f"{folder}, step {steps[-1]:,}: {differs} (delete it if that training is not to go on)"
+                    differs = "damaged, or written by an older version"
+                yield f"{folder}, step {steps[-1]:,}: {differs} (delete it unless you want to resume that training)"
 
 
 def _link(source: str, target: str) -> None:
-    # File systems without links get a copy.
+    # Hard-link the file, or copy it if the file system has no hard links.
     try:
         os.link(source, target)
     except OSError:
@@ -465,31 +469,31 @@ def _read_state(path: Path) -> dict[str, Any]:
     except (PipelineError, OSError) as error:
         raise CorruptCheckpointError(str(error).splitlines()[0]) from None
     if not isinstance(content, dict) or content.pop(STATE_CHECKSUM, None) != _json_checksum(content):
-        raise CorruptCheckpointError(f"{STATE} has another checksum than was written")
+        raise CorruptCheckpointError(f"{STATE} does not match its checksum")
     return content
 
 
 def _json_checksum(content: Any) -> int:
-    # It does not depend on the values' layout in a file.
+    # The checksum depends on the values alone, not on white space or the order of keys in the file.
     return int(google_crc32c.value(json.dumps(content, sort_keys=True).encode()))
 
 
 def _steps(folder: Path) -> list[int]:
-    # Copies under other names do not count.
+    # Folders with other names, such as "step-00000005 (copy)", are ignored.
     return sorted(int(path.name.removeprefix("step-")) for path in folder.glob("step-*") if NAME.fullmatch(path.name))
 
 
 def _lock(path: Path) -> IO[str]:
-    # Locked until the file is closed or the process ends.
+    # The lock is held until the file is closed or the process ends.
     path.parent.mkdir(parents=True, exist_ok=True)
     file = open(path, "w", encoding="utf-8")  # noqa: SIM115  # held as long as the training
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         file.close()
-        hint = "wait for it, or stop it; this one would continue from it"
+        hint = "wait until the other process ends, or stop it and run the command again, which resumes the training"
         raise PipelineError("the same training runs already", path.parent, hint=hint) from None
     except OSError as error:
-        # A disk without locks.
+        # The file system does not support locks.
         log.warning("%s cannot be locked (%s): start this training only once", path.parent, error.strerror)
     return file

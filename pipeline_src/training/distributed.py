@@ -1,8 +1,9 @@
-"""The processes that train one model together, started by torchrun or srun, and how they share its parameters.
+"""Train one model in several processes, started by torchrun or srun.
 
-Sharding is torch's FSDP2: each process keeps a part of every parameter, a ``DTensor``. ``shard_grad_op`` gathers the
-full weights once a step, so that only gradients and moments are sharded. ``full_shard`` gathers the weights of a block
-at a time, forward and backward, for models that do not fit one device. Files always hold full tensors.
+Sharding uses torch's FSDP2: each process keeps a part of every parameter, a ``DTensor``. With ``shard_grad_op``, the
+full weights are gathered once per step, so that only gradients and moments are sharded. With ``full_shard``, the
+weights of one block at a time are gathered, in the forward and in the backward pass, for models that do not fit one
+device. Files always hold full tensors.
 """
 
 from __future__ import annotations
@@ -34,46 +35,47 @@ from pipeline_src.model.attention import AMPERE
 from pipeline_src.study.machine import Device, Precision
 from pipeline_src.training.throughput import cpu_slowdown
 
-# FSDP, slow to load, is imported where something is sharded.
+# Importing FSDP is slow, so functions that shard import it themselves.
 if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
     from torch.distributed.tensor import DTensor
 
-# Values of machine.yaml's pretrain.sharding.
+# Values of the setting pretrain.sharding in machine.yaml.
 NO_SHARD = "none"
 SHARD_GRAD_OP = "shard_grad_op"
 FULL_SHARD = "full_shard"
 
-# Seconds without an answer, after which a process counts as hung; no parameter, since it does not affect the result.
-# The first steps differ by minutes if torch.compile finds its cache on one machine alone.
+# Environment variable: a process that does not answer for this many seconds counts as hung. The default is minutes,
+# since the first step of processes may differ by minutes if torch.compile finds its cache on one machine only.
 HUNG_AFTER = "PIPELINE_HUNG_AFTER"
 DEFAULT_HUNG_SECONDS = 300
-# For all processes to start.
+# All processes must have started within this time.
 START_TIMEOUT = timedelta(minutes=10)
-# For the main process to read or write large files.
+# Processes wait this long while the main process reads or writes large files.
 SLOW_TIMEOUT = timedelta(minutes=30)
-# After a timeout, to find what hangs.
+# After a timeout, all processes report to the main process, which waits 5 s to find out which ones hang. The other
+# processes must wait longer than that.
 MAIN_TIMEOUT = timedelta(seconds=5)
 OTHERS_TIMEOUT = timedelta(seconds=15)
-# After an error, a process that hangs is ended.
+# A process that has not ended this long after an error is killed.
 MAX_EXIT_SECONDS = 30.0
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-# Locks on GPUs, held until the process ends.
+# Locked files, one per GPU in use. They stay locked until the process ends.
 _CLAIMED: list[IO[str]] = []
-# Process groups that were left.
+# Process groups that this process has left. See `_leave` for why they are kept.
 _DESTROYED_GROUPS: list[object] = []
 
 
 @dataclass(frozen=True)
 class Distributed:
-    """This process, of the ``world_size`` processes that train together."""
+    """This process: its rank among the ``world_size`` processes that train together, and its device."""
 
     rank: int
     world_size: int
     device: torch.device
-    # The dtype of matrix products.
+    # The dtype in which matrix products are computed.
     precision: torch.dtype = torch.float32
-    # Over gloo, with a timeout that covers reading and writing.
+    # A gloo process group whose timeout is long enough for reading and writing large files.
     slow_group: dist.ProcessGroup | None = None
 
     @property
@@ -104,7 +106,7 @@ class Distributed:
         return int(tensor)
 
     def gather(self, value: Any) -> list[Any]:
-        # In order of rank. This waits even for processes that read or write for long.
+        # Returns every process's value, ordered by rank. Waits long enough for processes that read or write files.
         if self.world_size == 1:
             return [value]
         values = [None] * self.world_size
@@ -116,7 +118,7 @@ class Distributed:
             self.gather(None)
 
     def wrap(self, module: nn.Module) -> nn.Module:
-        # Gradients are averaged over all processes; FSDP does so by itself.
+        # DistributedDataParallel averages gradients over all processes. A sharded module does so itself.
         if self.world_size == 1 or is_sharded(module):
             return module
         devices = [self.device.index] if self.device.type == "cuda" else None
@@ -126,8 +128,8 @@ class Distributed:
 def single_process(precision: Precision = "auto", device_setting: Device = "auto") -> Distributed:
     device = torch.device("cpu" if device_setting == "auto" else device_setting)
     if device.type == "mps" and not torch.backends.mps.is_available():
-        hint = "set device in machine.yaml to auto or cpu; mps needs a Mac of Apple's own chips and macOS 14 or later"
-        raise PipelineError("this torch finds no GPU of Apple's", "mps", where="machine.yaml: device", hint=hint)
+        hint = "set device in machine.yaml to auto or cpu; mps needs a Mac with Apple silicon and macOS 14 or later"
+        raise PipelineError("torch finds no Apple GPU", "mps", where="machine.yaml: device", hint=hint)
     if device_setting == "auto" and torch.cuda.is_available():
         device = torch.device("cuda", _claim_gpu(torch.cuda.device_count()))
         torch.cuda.set_device(device)
@@ -136,7 +138,7 @@ def single_process(precision: Precision = "auto", device_setting: Device = "auto
 
 @contextmanager
 def init_distributed(precision: Precision = "auto", device_setting: Device = "auto") -> Iterator[Distributed]:
-    """Context manager that joins the processes started by torchrun or ``srun``."""
+    """Context manager: join the processes that torchrun or ``srun`` started, and leave them at the end."""
     rank, world_size, local_rank = process_rank()
     if world_size == 1:
         yield single_process(precision, device_setting)
@@ -167,11 +169,11 @@ def init_distributed(precision: Precision = "auto", device_setting: Device = "au
             log.info("%d processes train together", world_size)
         yield distributed
     except Interrupted:
-        # All processes have agreed on it.
+        # All processes stop after the same step, so none of them waits for this one.
         _leave()
         raise
     except BaseException as error:
-        # This does not wait: other processes may be in the middle of a collective.
+        # Do not wait for the other processes: they may be in the middle of a collective.
         _DESTROYED_GROUPS.append(dist.group.WORLD)
         faulthandler.dump_traceback_later(MAX_EXIT_SECONDS, exit=True)
         if not isinstance(error, dist.DistError) and "gloo" not in str(error):
@@ -180,18 +182,19 @@ def init_distributed(precision: Precision = "auto", device_setting: Device = "au
             "processes that train together have ended or hang",
             _lost(str(error), roll_call),
             where=f"noticed by process {rank} of {world_size} on {os.uname().nodename}",
-            hint="see the logs of the others (logs/pretrain/*.process-*.log), of the launcher and of their machines, "
-            "then run the same command again: it continues from the last checkpoint",
+            hint="find the cause in the other processes' logs (logs/pretrain/*.process-*.log), the launcher's log or "
+            "their machines' logs, then run the same command again: it resumes from the last checkpoint",
         ) from error
     else:
         _leave()
 
 
 def _lost(message: str, roll_call: dist.ProcessGroup) -> str:
-    # torch's message on a failed collective; after a timeout, its message on which processes do not answer.
+    # Returns the first sentence of torch's message on a failed collective. If the collective timed out, another barrier
+    # finds out which processes do not answer, and the message says which.
     if "Timed out" in message:
         try:
-            # The other processes wait for OTHERS_TIMEOUT.
+            # The other processes wait at this barrier for OTHERS_TIMEOUT.
             dist.monitored_barrier(roll_call, MAIN_TIMEOUT, wait_all_ranks=True)
         except RuntimeError as error:
             message = str(error)
@@ -206,19 +209,20 @@ def _shared_store(rank: int, world_size: int) -> dist.Store:
             "the processes that train together do not find each other",
             f"{os.environ['MASTER_ADDR']} port {os.environ['MASTER_PORT']}",
             where=f"process {rank} on {os.uname().nodename}: {str(error).splitlines()[0].partition('. ')[0]}",
-            hint="MASTER_ADDR is an address of the first machine that the others reach, MASTER_PORT a port that is "
-            "free there; see the logs of the others, in case one did not start",
+            hint="set MASTER_ADDR to an address at which all machines reach the first one, and MASTER_PORT to a free "
+            "port there; check the logs of the other processes, in case one did not start",
         ) from error
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        # torchrun's own store outlives a restart, and keeps addresses of processes that have ended: each restart gets a
-        # prefix. On several machines, which count restarts differently, workflow/torchrun.py makes new stores.
+        # torchrun's own store survives a restart and still has the addresses of processes that have ended, so keys get
+        # a prefix for each restart. Several machines may count restarts differently: workflow/torchrun.py then makes a
+        # new store for each restart.
         return dist.PrefixStore(os.environ["TORCHELASTIC_RESTART_COUNT"], store)
     return store
 
 
 def _leave() -> None:
-    # The group is kept until the process ends: its destructor joins gloo's threads while it holds Python's lock. If one
-    # of these threads waits for the lock, the process never ends.
+    # The group object is kept until the process ends. Its destructor would join gloo's threads while it holds Python's
+    # global lock. If one of these threads waited for that lock, the process would never end.
     _DESTROYED_GROUPS.append(dist.group.WORLD)
     dist.destroy_process_group()
 
@@ -241,21 +245,21 @@ def _check_devices(distributed: Distributed) -> None:
         if value in devices[:rank]:
             raise PipelineError(
                 "more processes than GPUs",
-                f"processes {devices.index(value)} and {rank} have the same",
+                f"processes {devices.index(value)} and {rank} share a GPU",
                 where=value[0],
-                hint="start one process a GPU",
+                hint="start one process per GPU",
             )
 
 
 def _claim_gpu(gpus: int) -> int:
-    # The visible GPU that the fewest trainings of this user run on. A GPU is claimed by locking a file, which the
-    # system unlocks when the process ends.
+    # Returns the visible GPU on which the fewest trainings of this user run. A training claims a GPU by locking a file,
+    # which the system unlocks when the process ends.
     if gpus == 1:
         return 0
     visible = os.environ.get(VISIBLE, "").split(",")
     names = visible if len(visible) == gpus else [str(number) for number in range(gpus)]
     folder = own_folder(Path(tempfile.gettempdir(), f"pipeline-gpus-{os.getuid()}"))
-    # A second training on a GPU locks its second file.
+    # Each GPU has a file per training: "0.0" is locked by the first training on GPU 0, "0.1" by the second.
     for turn in itertools.count():
         for number, name in enumerate(names):
             lock = open(folder / f"{name.replace('/', '-')}.{turn}", "w")  # noqa: SIM115  # held until the process ends
@@ -272,10 +276,10 @@ def _claim_gpu(gpus: int) -> int:
 def choose_precision(
     setting: Precision, device: torch.device, slowdown: Callable[[torch.dtype], float] = cpu_slowdown
 ) -> torch.dtype:
-    """Choose the dtype of matrix products on a device.
+    """Choose the dtype in which matrix products are computed on a device.
 
-    With ``auto`` it is bfloat16 on CUDA from Ampere on, else float32. Logs a warning if bfloat16 is wanted on a CPU
-    that multiplies it more slowly than float32.
+    "auto" means bfloat16 on Ampere or newer CUDA GPUs, and float32 on other devices. Logs a warning if bfloat16 is set
+    on a CPU that is slower with bfloat16 than with float32.
     """
     if setting == "float32":
         return torch.float32
@@ -284,14 +288,14 @@ def choose_precision(
         return torch.float32
     if device.type == "mps":
         hint = "set precision: float32 (or auto) in machine.yaml"
-        raise PipelineError("Apple's GPU trains in float32 here", setting, where="training", hint=hint)
+        raise PipelineError("training on Apple's GPU supports only float32", setting, where="precision", hint=hint)
     if old:
         raise PipelineError(
             "this GPU has no bfloat16",
             torch.cuda.get_device_name(device),
-            where="training",
-            hint="set precision: float32 (or auto) in machine.yaml; or take a GPU of the Ampere generation or later "
-            "(A100, A10, L4, RTX 30), or hide this one with CUDA_VISIBLE_DEVICES= to train on the CPU",
+            where="precision",
+            hint="set precision: float32 (or auto) in machine.yaml, use an Ampere or newer GPU (A100, L4, RTX 30), "
+            "or set CUDA_VISIBLE_DEVICES= to train on the CPU",
         )
     if device.type == "cpu":
         times = slowdown(torch.bfloat16)
@@ -305,8 +309,8 @@ def choose_precision(
 
 
 def gradient_sync(module: nn.Module, last: bool) -> AbstractContextManager[None]:
-    # A step's last pass averages gradients over the processes. A module sharded by ``full_shard`` does so in every
-    # pass, so that no process ever holds all gradients.
+    # Gradients are averaged over the processes in the last backward pass of a step. With ``full_shard`` they are
+    # averaged in every pass, so that no process ever holds all gradients.
     if is_sharded(module):
         module.set_is_last_backward(last)
         if sharding_of(module) == SHARD_GRAD_OP:
@@ -318,19 +322,19 @@ def gradient_sync(module: nn.Module, last: bool) -> AbstractContextManager[None]
 def shard(objective: nn.Module, device: torch.device, how: str, methods: tuple[str, ...] = ()) -> None:
     """Shard an objective's parameters over all processes, block by block.
 
-    Weights, gradients and moments are float32; as without sharding, autocast chooses the dtypes of matrix products.
+    Weights, gradients and moments are float32. Autocast chooses the dtype of matrix products, as without sharding.
 
     Args:
-        objective: on the CPU with its initial weights, which every process holds in full. It is changed in place: each
-            block moves to the device as it is sharded.
+        objective: module on the CPU, with the same initial weights on every process. It is changed in place, and each
+            block moves to the device when it is sharded.
         device: this process's device.
         how: SHARD_GRAD_OP or FULL_SHARD.
-        methods: methods, other than ``forward``, that compute with the objective's parameters.
+        methods: methods besides ``forward`` that compute with the objective's parameters.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
-    # torch warns because keys and values are views; no in-place operation follows
+    # torch warns that keys and values are views. This is harmless, since no in-place operation follows.
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     for part in list(objective.modules()):
@@ -368,7 +372,7 @@ def is_dtensor(tensor: Tensor) -> TypeGuard[DTensor]:
 
 
 def full_tensor(tensor: Tensor) -> Tensor:
-    """Gather a DTensor; all processes must call this. Other tensors are returned."""
+    """Gather a DTensor from all processes, which must all call this. Other tensors are returned unchanged."""
     return tensor.full_tensor() if is_dtensor(tensor) else tensor
 
 

@@ -1,7 +1,7 @@
-"""What makes training fast on a GPU: decisions from the FLOPs of a step, and steps captured in CUDA graphs.
+"""Speed up training on a GPU: decide whether to compile, and capture training steps in CUDA graphs.
 
-A captured step needs microbatches of fixed capacity (``pipeline_src.pretrain.capacity``). The host then launches one
-graph per microbatch and one for the update, instead of some 1,300 kernels; a small model would wait for the launches.
+A step of a small model takes less time than the launches of its 1,300 kernels. A captured step is launched as one graph
+per microbatch and one for the update. It needs microbatches of fixed capacity (``pipeline_src.pretrain.capacity``).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from pipeline_src.training.batches import batch_tensors
 from pipeline_src.training.optimizers import is_capturable
 from pipeline_src.training.trainer import Trainer
 
-# Compiling takes about 60 s, and saves a fifth or more of the training.
+# Compiling takes about 60 s and saves at least a fifth of the training time, so it pays off after 300 s of training.
 COMPILE_BREAK_EVEN_SECONDS = 300
-# The FLOP/s that a GPU reaches without the compiler, at most, as a share of its peak.
+# Without the compiler, a GPU reaches at most this share of its peak FLOP/s.
 MAX_UTILISATION = 0.25
-# For the launches of a step, about 1,300 kernels, with the host's other work.
+# The host needs this long for a step: it launches about 1,300 kernels, besides other work.
 LAUNCH_SECONDS = 0.03
-# Steps before the capture: they make the optimizer's state and load the kernels.
+# Steps that run before the capture, to create the optimizer's state and load the kernels.
 EAGER_STEPS = 3
 
 # Fields of a microbatch that its step does not read.
@@ -42,24 +42,26 @@ Capture = Callable[[Callable[[], Outputs]], tuple[Callable[[], None], Outputs]]
 def choose_compile(setting: Switch, flops_left: float, peak: float) -> bool:
     """Decide whether to compile the model, and log why.
 
-    With ``auto`` it is compiled if the rest of the phase would take the GPUs over five minutes at a quarter of their
-    peak, and Triton, which makes the kernels, finds the C compiler that it needs.
+    With "auto", the model is compiled on two conditions. The rest of the phase takes more than five minutes at a
+    quarter of the GPUs' peak, and there is a C compiler, which torch.compile needs.
 
-    ``flops_left`` are the FLOPs of the rest of the phase; ``peak`` is the peak FLOP/s of all GPUs together.
+    Args:
+        flops_left: FLOPs of the rest of the phase.
+        peak: peak FLOP/s of all GPUs together.
     """
     has_compiler = bool(os.environ.get("CC") or shutil.which("clang") or shutil.which("gcc"))
     if setting != "auto":
         if setting and not has_compiler:
             raise PipelineError(
                 "torch.compile needs a C compiler",
-                "none here",
+                "no gcc or clang found",
                 where="machine.yaml, compile",
                 hint="install gcc or clang, name one in $CC, or set compile: auto",
             )
         return setting
     seconds = flops_left / (MAX_UTILISATION * peak)
     if seconds < COMPILE_BREAK_EVEN_SECONDS:
-        log.info("not compiled: some %.0f seconds of training are left, too few to earn the compiler's back", seconds)
+        log.info("not compiled: some %.0f seconds of training are left, too few for compiling to pay off", seconds)
         return False
     if not has_compiler:
         log.info("not compiled: there is no C compiler here; with gcc or clang training would be faster")
@@ -71,12 +73,15 @@ def choose_compile(setting: Switch, flops_left: float, peak: float) -> bool:
 def choose_capture(
     setting: Switch, flops_per_step: float, peak: float, trainer: Trainer[Any], has_capacity: bool
 ) -> bool:
-    """Decide whether to capture steps of fixed capacity in CUDA graphs.
+    """Decide whether to capture training steps in CUDA graphs.
 
-    With ``auto`` they are captured if the GPU would take less time for a step, at a quarter of its peak, than the host
-    takes to launch it.
+    With "auto", steps are captured if the host takes longer to launch a step than the GPU, at a quarter of its peak,
+    to compute it.
 
-    ``flops_per_step`` counts this process's part of a step; ``peak`` is the peak FLOP/s of its GPU.
+    Args:
+        flops_per_step: FLOPs of this process's part of a step.
+        peak: peak FLOP/s of this process's GPU.
+        has_capacity: whether microbatches have a fixed capacity.
     """
     reason = ""
     if trainer.distributed.device.type != "cuda" or not is_capturable(trainer.optimizer):
@@ -102,18 +107,19 @@ def choose_capture(
 def capture_graph(run: Callable[[], Outputs]) -> tuple[Callable[[], None], Outputs]:
     """Capture ``run`` in a CUDA graph.
 
-    Returns the function that replays it and the outputs that it fills.
+    Returns:
+        A function that replays the graph, and the output tensors, which every replay overwrites.
 
     Raises:
-        RuntimeError: ``run`` cannot be captured; training may go on without.
+        RuntimeError: ``run`` cannot be captured. Training can continue without a graph.
     """
     graph = torch.cuda.CUDAGraph()
     stream = torch.cuda.Stream()
     torch.cuda.synchronize()
-    # Cached blocks are not released during a capture.
+    # PyTorch cannot release cached memory during a capture, so it is released now.
     torch.cuda.empty_cache()
     with torch.cuda.stream(stream):
-        # Another thread copies batches meanwhile.
+        # With "thread_local", the thread that copies batches may continue during the capture.
         graph.capture_begin(capture_error_mode="thread_local")
         try:
             outputs = run()
@@ -125,8 +131,8 @@ def capture_graph(run: Callable[[], Outputs]) -> tuple[Callable[[], None], Outpu
                     "a training step cannot be captured in a CUDA graph",
                     _first_line(error),
                     where="training",
-                    hint="set pretrain.capture: false in machine.yaml and run the same command again; the last "
-                    "checkpoint is from before",
+                    hint="set pretrain.capture: false in machine.yaml and run the same command again: it resumes from "
+                    "the last checkpoint",
                 ) from error
             raise
         graph.capture_end()
@@ -137,15 +143,15 @@ def capture_graph(run: Callable[[], Outputs]) -> tuple[Callable[[], None], Outpu
 class CapturedSteps:
     """Replay a trainer's backward passes and updates as CUDA graphs.
 
-    They are captured after some steps. Dropout reads the seed and offset of torch's generator at each replay, so its
-    masks do not repeat. If a capture fails, training goes on without graphs, as far as CUDA allows.
+    The first ``EAGER_STEPS`` steps run without graphs. Dropout reads the seed and offset of torch's generator at each
+    replay, so its masks do not repeat. If the capture fails, training continues without graphs where CUDA allows it.
     """
 
     def __init__(self, trainer: Trainer[Any], capture: Capture = capture_graph) -> None:
         self.trainer = trainer
         self.capture = capture
         self._eager_until: float = trainer.state.step + EAGER_STEPS
-        # The microbatch whose tensors the graph reads.
+        # The graph reads the tensors of this microbatch. New microbatches are copied into them.
         self._batch: Any = None
         self._counts: dict[str, Tensor] = {}
         self._replay_backward: Callable[[], None] | None = None
@@ -157,7 +163,7 @@ class CapturedSteps:
 
     def backward(self, microbatch: Any, counts: Mapping[str, Any], is_last: bool, is_own: bool) -> Outputs:
         trainer = self.trainer
-        # Tensors in eager steps too, since dividing by a number rounds differently.
+        # Counts are tensors in eager steps too, since dividing by a Python number would round differently.
         for name, count in counts.items():
             if name not in self._counts:
                 self._counts[name] = torch.empty((), device=trainer.distributed.device)
@@ -188,7 +194,7 @@ class CapturedSteps:
             lambda: self.trainer.backward(self._batch, self._counts, is_last=True, is_own=True)
         )
         update, norm = self.capture(lambda: {"grad_norm": self.trainer.update()})
-        # Only set once both are captured.
+        # Set these only when both graphs are captured, so that a failed capture leaves none of them.
         self._replay_backward = backward
         self._values = values
         self._replay_update = update
@@ -201,13 +207,13 @@ class CapturedSteps:
             if isinstance(value, Tensor):
                 value, captured = value.shape, captured.shape
             if name not in NOT_READ and value != captured:
-                raise ValueError(f"a captured step takes microbatches of equal shapes: {name} {value}, not {captured}")
+                raise ValueError(f"a microbatch differs from the captured one: {name} {value}, not {captured}")
 
     def _give_up(self, error: RuntimeError, microbatch: Any) -> Outputs:
         trainer = self.trainer
         log.warning("steps are not captured in a CUDA graph, so small models train slower: %s", _first_line(error))
         trainer.stepper = None
-        # For the other microbatches of this step.
+        # The remaining microbatches of this step still come to this object, and run without a graph.
         self._eager_until = math.inf
         trainer.optimizer.zero_grad(set_to_none=False)
         torch.manual_seed(trainer.dropout_seed)

@@ -1,4 +1,4 @@
-"""The optimizers by name, their parameter groups, and the paper's learning-rate schedule."""
+"""Optimizers, their parameter groups, and the learning-rate schedule of BERT (Devlin et al. 2018)."""
 
 from __future__ import annotations
 
@@ -17,50 +17,50 @@ from torch.optim import Optimizer
 
 from pipeline_src.training.distributed import distribute_like, full_tensor, is_dtensor
 
-# The paper, appendix A.2.
+# Values of Devlin et al. 2018, appendix A.2.
 BETAS = (0.9, 0.999)
-# As in google-research/bert, optimization.py.
+# The value in optimization.py of google-research/bert.
 EPSILON = 1e-6
 DEFAULT_MAX_GRAD_NORM = 1.0
-# In the parameter names of Transformer blocks.
+# Parameter names of Transformer blocks contain this.
 BLOCKS = ".encoder."
-# The state that every optimizer here keeps for a parameter, by torch's names.
+# Every optimizer keeps these two tensors for a parameter, under torch's names.
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
-# Key of the group that Muon updates.
+# Key that marks the parameter group that Muon updates.
 MATRICES = "matrices"
-# Muon's momentum, a running mean of gradients, is stored under Adam's name.
+# Muon's momentum, a running mean of gradients, is stored under the name of Adam's first moment.
 MOMENTUM = "exp_avg"
-# Decay of the momentum, iterations of Newton-Schulz, and coefficients of a polynomial that is steep at zero (Jordan et
-# al. 2024).
+# Values of Jordan et al. 2024: decay of the momentum, number of Newton-Schulz iterations, and coefficients of their
+# polynomial, which is steep at zero.
 MUON_BETA = 0.95
 ITERATIONS = 5
 QUINTIC = (3.4445, -4.7750, 2.0315)
-# The aspect ratio of a matrix above which the Gram form needs fewer FLOPs.
+# Matrices with a higher aspect ratio take fewer FLOPs when only their Gram matrix is iterated (see `orthogonal`).
 MIN_GRAM_ASPECT = 1.5
-# The root mean square of AdamW's updates (Liu et al. 2025, section 2.2).
+# Muon's updates are scaled to this root mean square, which AdamW's updates have (Liu et al. 2025, section 2.2).
 RMS = 0.2
 MIN_NORM = 1e-7
-# Elements of matrices that are orthogonalised together, if not stacked: 8 MB in bfloat16.
+# Matrices that are not stacked are orthogonalised in batches of at most this many elements, 8 MB in bfloat16.
 MAX_BATCH_ELEMENTS = 1 << 22
 
 
 class Muon(Optimizer):
-    """Muon (Jordan et al. 2024) for the blocks' matrices, AdamW for all else.
+    """Muon (Jordan et al. 2024) for the matrices of blocks, and AdamW for all other parameters.
 
-    Muon orthogonalises the update of a matrix, so that directions with small gradients move as far as others.
-    Updates are scaled to the RMS of AdamW's ("Muon is scalable for LLM training", Liu et al. 2025, section 2.2).
-    AdamW updates embeddings, biases, norms and heads.
+    Muon orthogonalises the update of a matrix, so that directions with small gradients move as far as directions with
+    large ones. The updates are scaled to the RMS of AdamW's updates ("Muon is scalable for LLM training", Liu et al.
+    2025, section 2.2). AdamW updates embeddings, biases, norms and heads.
 
-    Computes the same as ``torch.optim.Muon``, but for all matrices of one shape at once, which takes two thirds of the
-    time for small matrices, and on a CPU in float32 instead of bfloat16.
+    The results equal those of ``torch.optim.Muon``, except that a CPU computes in float32 instead of bfloat16. All
+    matrices of one shape are updated at once, which takes two thirds of the time for small matrices.
 
-    On CUDA, three tensors hold all unsharded matrices of one shape, their gradients and their momentum (see ``Stack``),
-    so that a step takes the same number of kernels for a hundred matrices as for one.
+    On CUDA, all unsharded matrices of one shape are stacked into one tensor (see ``Stack``), so that a step launches
+    as many kernels for a hundred matrices as for one.
 
     Args:
-        groups: parameter groups; ``matrices: True`` marks the group for Muon, if there is one.
-        stacked: whether unsharded matrices are stacked; None: only those on CUDA.
+        groups: parameter groups. A group with ``matrices: True`` is updated by Muon.
+        stacked: whether unsharded matrices are stacked. None: those on CUDA are.
     """
 
     param_groups: list[dict[str, Any]]
@@ -79,7 +79,7 @@ class Muon(Optimizer):
         self._adamw = _adamw(adamw_groups, lr=lr, betas=betas, eps=eps) if adamw_groups else None
         matrix_groups = [group for group in self.param_groups if group.get(MATRICES)]
         if self._adamw is not None:
-            # Both optimizers share one state and one list of groups.
+            # Muon and AdamW share one state and one list of groups.
             self._adamw.state = self.state
             self.param_groups = [*matrix_groups, *self._adamw.param_groups]
         to_stack: list[nn.Parameter] = []
@@ -100,13 +100,13 @@ class Muon(Optimizer):
         self._move_stacked = compiler(move_stacked)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        # In place if there is a stack, so that backward passes go on adding to it.
+        # Stacked gradients are zeroed in place, since backward passes must add to the same memory.
         super().zero_grad(set_to_none and not self._stacks)
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        # A stacked matrix that no backward pass reaches would have a zero gradient, so its weights would decay. No
-        # objective has one; DistributedDataParallel would refuse it as well.
+        # A stacked matrix without a gradient in some step would be treated as if its gradient were zero, so its weights
+        # would decay. No objective has such a matrix, and DistributedDataParallel would reject it.
         for group in self.param_groups:
             if group.get(MATRICES):
                 single = list(self._single)
@@ -127,13 +127,13 @@ class Muon(Optimizer):
             state = self.state[matrix]
             if MOMENTUM not in state:
                 state[MOMENTUM] = torch.zeros_like(matrix)
-            # Zeros, from a checkpoint.
+            # Checkpoints store zeros as the second moment of Muon's matrices.
             state.pop("exp_avg_sq", None)
         for matrices in same_shape_batches(moved):
             updates = []
             for matrix in matrices:
                 momentum = self.state[matrix][MOMENTUM].lerp_(matrix.grad, 1 - MUON_BETA)
-                # Nesterov's momentum.
+                # Nesterov momentum.
                 updates.append(full_tensor(matrix.grad.lerp(momentum, MUON_BETA)))
             stacked = torch.stack(updates)
             # Most CPUs multiply bfloat16 20 to 40 times slower than float32.
@@ -145,13 +145,12 @@ class Muon(Optimizer):
 
 
 class Stack:
-    """Hold N matrices of one shape in three tensors [N, rows, columns].
+    """Hold N matrices of one shape, with gradients and momentum, in three tensors [N, rows, columns].
 
-    The tensors are parameters, gradients and momentum. The matrices, their ``grad`` and their momentum in the
-    optimizer's state become views of these tensors. So backward passes add to the tensors, and copying weights or
-    moments in place restores them.
+    The matrices, their ``grad`` and their momentum in the optimizer's state become views of the three tensors. Backward
+    passes therefore add to the tensors directly, and a checkpoint is restored by copying into the views.
 
-    The matrices are unsharded and of one dtype and device.
+    The matrices must be unsharded, and have the same dtype and device.
     """
 
     def __init__(self, matrices: list[nn.Parameter], state: MutableMapping[Tensor, Any]) -> None:
@@ -159,7 +158,7 @@ class Stack:
         self.parameters = torch.stack([matrix.detach() for matrix in matrices])
         self.gradients = torch.zeros_like(self.parameters)
         self.momentum = torch.zeros_like(self.parameters)
-        # A view of each matrix, its gradient and its momentum.
+        # For each matrix, the views of its parameter, gradient and momentum.
         self._views = list(zip(self.parameters, self.gradients, self.momentum, strict=True))
         for matrix, (parameter, gradient, momentum) in zip(matrices, self._views, strict=True):
             matrix.data = parameter
@@ -168,20 +167,22 @@ class Stack:
                 matrix.grad = gradient
 
     def collect(self, state: MutableMapping[Tensor, Any]) -> bool:
-        """Copy gradients that lie elsewhere into the stack.
+        """Copy gradients from other memory into the stack.
 
-        Returns whether every matrix has a gradient. DistributedDataParallel keeps gradients in its own buckets; other
-        code may have set them to None.
+        DistributedDataParallel keeps gradients in its own buckets, and other code may have set them to None.
+
+        Returns:
+            Whether every matrix has a gradient.
 
         Raises:
             RuntimeError: a matrix or its momentum was moved to other memory.
         """
         copies = []
         for matrix, (parameter, gradient, momentum) in zip(self.matrices, self._views, strict=True):
-            # Zeros, from a checkpoint.
+            # Checkpoints store zeros as the second moment of Muon's matrices.
             state[matrix].pop("exp_avg_sq", None)
             if not _same_memory(matrix, parameter) or not _same_memory(state[matrix][MOMENTUM], momentum):
-                raise RuntimeError("a module was moved, or its optimizer's state replaced, after Muon had stacked them")
+                raise RuntimeError("parameters or optimizer state were moved or replaced after Muon had stacked them")
             if matrix.grad is None:
                 return False
             if matrix.grad is not gradient:
@@ -192,7 +193,8 @@ class Stack:
 
 
 def _has_own_memory(matrix: Tensor) -> bool:
-    # cuDNN puts an LSTM's weights into one buffer; if a weight were moved, it would do so again in every pass.
+    # cuDNN keeps all weights of an LSTM in one buffer. If one weight were moved, cuDNN would copy all of them into a
+    # new buffer in every pass.
     return not is_dtensor(matrix) and matrix.untyped_storage().nbytes() == matrix.nbytes
 
 
@@ -203,16 +205,16 @@ def _same_memory(first: Tensor, second: Tensor) -> bool:
 def move_stacked(
     parameters: Tensor, gradients: Tensor, momentum: Tensor, rate: float | Tensor, weight_decay: float
 ) -> None:
-    """Take Muon's step with all matrices of one shape.
+    """Update all matrices of one shape by one Muon step.
 
-    On CUDA they are orthogonalised in bfloat16. Needs memory for about three more copies of ``parameters``: 1.2 GB for
-    BERT-large, 100 million elements per shape.
+    All tensors are [N, rows, columns]. ``parameters`` and ``momentum`` change in place. If the learning rate ``rate``
+    is a scalar tensor on the same device, one captured or compiled graph serves all steps.
 
-    All tensors are [N, rows, columns]; ``parameters`` and ``momentum`` change in place. If ``rate`` is a tensor [] on
-    the same device, one captured or compiled graph serves all steps.
+    On CUDA, updates are orthogonalised in bfloat16. The step needs memory for about three more copies of
+    ``parameters``, which is 1.2 GB for BERT-large with 100 million elements per shape.
     """
     momentum.lerp_(gradients, 1 - MUON_BETA)
-    # Nesterov's momentum.
+    # Nesterov momentum.
     update = gradients.lerp(momentum, MUON_BETA)
     if update.is_cuda:
         update = update.bfloat16()
@@ -223,7 +225,7 @@ def _decay_and_add(parameters: Tensor, update: Tensor, rate: float | Tensor, wei
     length = rate * RMS * math.sqrt(max(parameters.shape[-2:]))
     parameters.mul_(1 - rate * weight_decay)
     if isinstance(length, Tensor):
-        # `alpha` would have to be a number, for which the host waits for the GPU.
+        # `add_` takes `alpha` only as a Python number, for which the host would have to wait for the GPU.
         parameters.addcmul_(update, -length)
     else:
         parameters.add_(update, alpha=-length)
@@ -244,12 +246,12 @@ def same_shape_batches(matrices: Sequence[nn.Parameter]) -> Iterator[list[nn.Par
 def orthogonal(matrices: Tensor) -> Tensor:
     """Orthogonalise matrices by five Newton-Schulz iterations.
 
-    These keep the singular vectors, and move singular values near one. An iteration multiplies a matrix X by a
-    polynomial of its Gram matrix X Xᵀ. For long matrices, only the Gram matrix is iterated, and X is multiplied once,
-    by the product of the polynomials (Gram Newton-Schulz, Dao AI Lab 2026).
+    The iterations keep the singular vectors and move the singular values close to one. Each iteration multiplies a
+    matrix X by a polynomial of its Gram matrix X Xᵀ. For long matrices, only the Gram matrix is iterated, and X is
+    multiplied once by the product of the polynomials (Gram Newton-Schulz, Dao AI Lab 2026).
 
     Args:
-        matrices: [N, rows, columns], changed in place if rows <= columns.
+        matrices: [N, rows, columns]. They are overwritten if rows <= columns.
 
     Returns:
         [N, rows, columns], with singular values between about 0.5 and 1.5 (Jordan et al. 2024).
@@ -276,11 +278,11 @@ def _newton_schulz(wide: Tensor) -> Tensor:
 
 
 def _newton_schulz_product(gram: Tensor) -> Tensor:
-    # The product of all iterations' polynomials, [N, rows, rows]; ``gram`` is the initial Gram matrix.
+    # Returns the product of the polynomials of all iterations, [N, rows, rows], given the initial Gram matrix.
     slope, cubic, quintic = QUINTIC
     product = None
     for iteration in range(ITERATIONS):
-        # The polynomial without its constant term.
+        # This iteration's polynomial without its constant term.
         factor = torch.baddbmm(gram, gram, gram, beta=cubic, alpha=quintic)
         if product is None:
             product = factor + slope * torch.eye(gram.shape[1], device=gram.device)
@@ -293,8 +295,8 @@ def _newton_schulz_product(gram: Tensor) -> Tensor:
 
 
 class _Moments(Optimizer):
-    # Adam's running means of gradients and squared gradients, updated for a whole group at once. Each process updates
-    # its own part of a sharded parameter.
+    # Base class with Adam's running means of gradients and squared gradients. A group's parameters are updated at once.
+    # Of a sharded parameter, each process updates its own shard.
 
     def __init__(self, groups: list[dict[str, Any]], lr: float, betas: tuple[float, float], eps: float) -> None:
         super().__init__(
@@ -328,17 +330,18 @@ class _Moments(Optimizer):
 
     @abstractmethod
     def _move(self, parameters: list[Tensor], first: list[Tensor], second: list[Tensor], group: dict[str, Any]) -> None:
-        # ``first`` and ``second`` are the moments of this process's parts.
+        # ``first`` and ``second`` are the moments of the parameters, or of this process's shards of them.
         pass
 
 
 def _local(tensor: Tensor) -> Tensor:
-    # In the same memory.
+    # Returns this process's shard of a DTensor, which shares its memory.
     return tensor.to_local() if is_dtensor(tensor) else tensor
 
 
 def _norms(like: Tensor, *kinds: list[Tensor]) -> Tensor:
-    # The norms of full tensors, [kinds, tensors]; ``kinds`` are this process's shards, placed as ``like``.
+    # Returns the norms of full tensors, [kinds, tensors]. ``kinds`` are lists of this process's shards. If ``like`` is
+    # a DTensor, the norms are combined over the processes of its mesh.
     norms = torch.stack([torch.stack(torch._foreach_norm(tensors)) for tensors in kinds])
     if not is_dtensor(like):
         return norms
@@ -363,10 +366,10 @@ def _subtract(parts: list[Tensor], updates: list[Tensor], rate: float | Tensor) 
 
 
 class BertAdam(_Moments):
-    """Adam with decoupled decay and without bias correction.
+    """Adam with decoupled weight decay and without bias correction.
 
-    As in google-research/bert, optimization.py. Zhang et al. 2020, "Revisiting few-sample BERT fine-tuning", section 4,
-    measure what the missing correction costs.
+    This is the optimizer in optimization.py of google-research/bert. Zhang et al. 2020 ("Revisiting few-sample BERT
+    fine-tuning", section 4) measure what the missing correction costs.
     """
 
     def _move(self, parameters: list[Tensor], first: list[Tensor], second: list[Tensor], group: dict[str, Any]) -> None:
@@ -377,16 +380,16 @@ class BertAdam(_Moments):
 
 
 class Lamb(_Moments):
-    """Layer-wise adaptive moments for large batches (You et al. 2019, algorithm 2).
+    """LAMB, layer-wise adaptive moments for large batches (You et al. 2019, algorithm 2).
 
-    Adam with bias correction; the update of a parameter is scaled to the parameter's norm. As in the authors' code, the
-    updates of parameters without weight decay are not scaled.
+    LAMB is Adam with bias correction whose update is scaled to the norm of the parameter. As in the authors' code,
+    biases and LayerNorm weights, which have no weight decay, get unscaled updates.
     """
 
     def _move(self, parameters: list[Tensor], first: list[Tensor], second: list[Tensor], group: dict[str, Any]) -> None:
         count = self.state[parameters[0]]["step"]
         if group["capturable"]:
-            # In float64, as on the host: in float32, 1 - 0.999 has four correct digits.
+            # Compute in float64, as Python does on the host. In float32, 1 - 0.999 has only four correct digits.
             first_bias, second_bias = ((1 - beta ** count.double()).float() for beta in group["betas"])
         else:
             first_bias, second_bias = (1 - beta ** int(count) for beta in group["betas"])
@@ -396,7 +399,7 @@ class Lamb(_Moments):
         parts = list(map(_local, parameters))
         if group["weight_decay"]:
             torch._foreach_add_(updates, parts, alpha=group["weight_decay"])
-        # Parameters that decay are scaled even if the weight decay is 0.
+        # The group with weight decay is scaled even if the weight decay is set to 0.
         if group.get("decays", True):
             lengths, update_lengths = _norms(parameters[0], parts, updates)
             has_ratio = (lengths > 0) & (update_lengths > 0)
@@ -406,7 +409,7 @@ class Lamb(_Moments):
 
 
 def _adamw(groups: list[dict[str, Any]], **options: Any) -> torch.optim.AdamW:
-    # It does not slow down a fused step.
+    # On CUDA, all steps are capturable, which does not slow down a fused step.
     capturable = _may_capture(groups)
     if capturable:
         warnings.filterwarnings("ignore", message="This instance was constructed with capturable=True")
@@ -417,32 +420,32 @@ OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {"adamw": _adamw, "bert_adam":
 
 
 def step_count(optimizer: Optimizer, parameter: Tensor, steps: int) -> Tensor:
-    # As the optimizer stores it, a float32 scalar. Fused kernels and captured steps read it on the parameter's device.
-    # Other optimizers read it on the host, and would wait for a GPU.
+    # Returns the step count as the optimizer stores it, a float32 scalar. Fused kernels and captured steps read it on
+    # the parameter's device. Other optimizers read it on the host, which would otherwise wait for the GPU.
     on_device = optimizer.defaults.get("fused") or is_capturable(optimizer)
     return torch.full((), float(steps), device=parameter.device) if on_device else torch.tensor(float(steps))
 
 
 def _may_capture(groups: list[dict[str, Any]]) -> bool:
-    # Collectives cannot be captured.
+    # Steps of sharded parameters use collectives, which cannot be captured.
     parameters = [parameter for group in groups for parameter in group["params"]]
     return bool(parameters) and all(parameter.is_cuda and not is_dtensor(parameter) for parameter in parameters)
 
 
 def is_capturable(optimizer: Optimizer) -> bool:
-    """Return whether a step can be captured in a CUDA graph.
+    """Return whether the optimizer's step can be captured in a CUDA graph.
 
-    It can if all parameters are on CUDA and unsharded. The step before the capture makes the optimizer's state. A loop
-    with captured steps must keep gradients in their memory with ``zero_grad(set_to_none=False)``.
+    This holds if all parameters are on CUDA and unsharded. Before the capture, at least one step must run, to create
+    the optimizer's state. Captured steps need gradients in fixed memory, so call ``zero_grad(set_to_none=False)``.
     """
     return bool(optimizer.defaults.get("capturable"))
 
 
 def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
-    """Set each group's learning rate without waiting for a GPU.
+    """Set each group's learning rate to ``rate`` times the group's own ``rate``, which is 1 by default.
 
-    It is ``rate`` times the group's ``rate``. A learning rate that is a tensor is filled in place, so captured and
-    compiled steps read it.
+    A learning rate that is a tensor is filled in place, so that captured and compiled steps read the new value. The
+    host does not wait for the GPU.
     """
     for group in optimizer.param_groups:
         value = rate * group.get("rate", 1.0)
@@ -463,13 +466,13 @@ def make_optimizer(
     muon_weight_decay: float | None = None,
     **options: Any,
 ) -> Optimizer:
-    """Return the optimizer ``name`` for the trained parameters of ``module``.
+    """Return the optimizer ``name`` for the trainable parameters of ``module``.
 
-    As in google-research/bert, biases and LayerNorm have no weight decay. A group's ``rate`` scales the schedule's
-    learning rate: with ``muon``, the blocks' matrices may have their own learning rate and weight decay.
+    As in google-research/bert, biases and LayerNorm have no weight decay. With "muon", the matrices of blocks may have
+    their own learning rate and weight decay. A group's ``rate`` is the ratio of its learning rate to ``learning_rate``.
 
-    The module must already be on the device that trains it. On CUDA, learning rates are float32 tensors [] on the
-    device, for ``set_learning_rate``, and Muon moves its matrices to other memory.
+    The module must already be on its device. On CUDA, learning rates are scalar tensors, to be changed by
+    ``set_learning_rate``, and Muon moves the matrices to other memory.
     """
     decayed: list[nn.Parameter] = []
     plain: list[nn.Parameter] = []
@@ -494,17 +497,17 @@ def make_optimizer(
         groups.append({"params": matrices, "weight_decay": decay, MATRICES: True, "rate": rate})
     optimizer = OPTIMIZERS[name](groups, lr=learning_rate, betas=betas, eps=epsilon, **options)
     if is_capturable(optimizer):
-        # A tensor for each group, since groups may differ in ``rate``.
+        # Each group has its own tensor, since the groups' learning rates may differ.
         for group in optimizer.param_groups:
             group["lr"] = torch.full((), learning_rate, device=next(module.parameters()).device)
     return optimizer
 
 
 def linear_schedule(peak: float, warmup: int, total: int, decay: int | None = None) -> Callable[[int], float]:
-    """Return a function from step (from 0) to learning rate.
+    """Return a function that maps a step, counted from 0, to its learning rate.
 
-    It is linear to ``peak`` in ``warmup`` steps, then to 0 at ``total``. With ``decay``, the rate stays at ``peak``
-    until the last ``decay`` steps (warmup-stable-decay).
+    The rate rises linearly to ``peak`` in ``warmup`` steps and then falls linearly to 0 at step ``total``. With
+    ``decay``, the rate stays at ``peak`` until the last ``decay`` steps (warmup-stable-decay).
     """
     falling = max(1, total - warmup if decay is None else decay)
 

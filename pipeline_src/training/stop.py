@@ -1,4 +1,4 @@
-"""Signals that ask a training to stop: it saves a checkpoint after the current step and ends."""
+"""Stop a training on a signal, after the current step and with a checkpoint."""
 
 from __future__ import annotations
 
@@ -11,17 +11,15 @@ from types import FrameType
 
 from pipeline_src.base.errors import Interrupted
 
-# In turn: Slurm's warning before the time limit (`--signal=URG@120`: ignored by default, so wrappers survive it),
-# `scancel` or the end of a container, Ctrl-C, and a terminal that is closed.
+# SIGURG is Slurm's warning before the time limit (`--signal=URG@120`), which wrapper scripts ignore by default. SIGTERM
+# comes from `scancel` or the end of a container, SIGINT from Ctrl-C, and SIGHUP from a terminal that is closed.
 SIGNALS = (signal.SIGURG, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-# A second signal within this time counts as the same one: torchrun forwards what Slurm sends.
+# A second signal within this time counts as the first one again: torchrun forwards the signals that Slurm also sends.
 REPEAT_SECONDS = 1.0
 
 
 class StopRequest:
-    """A signal's request, on one process, that all processes stop.
-
-    They stop after the same step.
+    """Request, made by a signal on one process, that all processes stop after the same step.
 
     Attributes:
         signal: the signal that this process received, if any.
@@ -37,7 +35,7 @@ class StopRequest:
         return self.signal is not None
 
     def receive(self, number: int, frame: FrameType | None) -> None:
-        # The first signal is a request; another one more than 1 s later, unless SIGURG, ends the process.
+        # The first signal requests a stop. A second one more than a second later ends the process, except SIGURG.
         if self.signal is None:
             self._received_at = time.monotonic()
         elif number != signal.SIGURG and time.monotonic() - self._received_at > REPEAT_SECONDS:
@@ -52,9 +50,10 @@ class StopRequest:
 
 @contextmanager
 def catch_stop_requests() -> Iterator[StopRequest]:
-    """Context manager under which signals request a stop; main thread only.
+    """Context manager: turn signals into stop requests. Outside the main thread, it does nothing.
 
-    An ignored signal stays ignored: `nohup` makes a program ignore SIGHUP, a shell makes background jobs ignore SIGINT.
+    An ignored signal stays ignored. For example, `nohup` makes a program ignore SIGHUP, and a shell makes background
+    jobs ignore SIGINT.
     """
     stop_request = StopRequest()
     if threading.current_thread() is not threading.main_thread():

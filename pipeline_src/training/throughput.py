@@ -1,4 +1,4 @@
-"""Compute and throughput of a training: FLOPs by formula, time, memory, and the device's peak."""
+"""Measure the compute and throughput of a training, and the peak FLOP/s of its device."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import torch
 from pipeline_src.base.parallel import peak_memory
 from pipeline_src.model.flops import Workload
 
-# Dense bfloat16 TFLOP/s with float32 sums, from NVIDIA's and AMD's datasheets, and for RTX cards from the whitepapers
-# on GA102, Ada and Blackwell; figures printed "with sparsity" are halved. A key is part of the name from
-# `torch.cuda.get_device_name`; the longest matching key counts. GPUs older than Ampere have no bfloat16.
+# Part of a GPU's name (`torch.cuda.get_device_name`) -> dense bfloat16 TFLOP/s with float32 accumulation. If several
+# keys match, the longest is used. The sources are NVIDIA's and AMD's datasheets, and for RTX cards the whitepapers on
+# GA102, Ada and Blackwell. Values given "with sparsity" are halved. GPUs older than Ampere have no bfloat16.
 DATASHEET_TFLOPS: dict[str, float] = {
     "B200": 2250,
     "GH200": 989,
@@ -49,10 +49,10 @@ DATASHEET_TFLOPS: dict[str, float] = {
     "MI300X": 1307.4,
     "MI250X": 383,
 }
-# A name with one of these is another GPU, or a part of the GPU, whose key it contains
+# A name that contains one of these is a slower variant, or only a part, of the GPU whose key it contains.
 OTHER_GPUS = ("Laptop", "Max-Q", "MIG ", "RTX 5090 D")
 CPU = torch.device("cpu")
-# Rows and columns of the matrices whose product is timed.
+# Number of rows and columns of the matrices whose product is timed.
 SMALL_SIZE = 256
 CPU_SIZE = 768
 GPU_SIZE = 8192
@@ -60,16 +60,16 @@ MEASURE_SECONDS = 0.08
 
 
 class Peak(NamedTuple):
-    # Of one device, in FLOP/s.
+    # The peak of one device in FLOP/s.
     flops: float
-    # Where the figure is from.
+    # A description of the source, such as "datasheet, dense bfloat16, NVIDIA H200".
     source: str
 
 
 def peak_flops(device: torch.device, precision: torch.dtype) -> Peak:
-    """Return the peak of ``device``, from its datasheet or measured.
+    """Return the peak FLOP/s of ``device``, from its datasheet or from a timed matrix product.
 
-    The product is computed in ``precision``, with the current number of CPU threads; other work on the machine makes it
+    The product is computed in ``precision``, with the current number of CPU threads. Other work on the machine makes it
     slower. The global random generators are not used.
     """
     size = CPU_SIZE
@@ -116,13 +116,14 @@ def measure_matmul(device: torch.device, size: int, dtype: torch.dtype) -> float
 
 
 class CountsFlops(Protocol):
-    # Such as a BertConfig.
+    # A BertConfig is one example.
     def training_flops(self, work: Workload) -> int: ...
 
 
 def normalised_computation(parameters: float, steps: int, tokens_per_batch: int) -> float:
-    # Published for BERT are 1.408e19 (base: 110 M parameters) and 4.352e19 (large: 340 M): 1 M steps of the "128,000
-    # tokens/batch" of appendix A.2. This counts all steps at length 512, including the 900,000 at length 128.
+    # parameters x steps x tokens per batch. The published values are 1.408e19 for BERT-base (110 M parameters) and
+    # 4.352e19 for BERT-large (340 M), with 1 M steps of "128,000 tokens/batch" (Devlin et al. 2018, appendix A.2). They
+    # count all steps at length 512, although 900,000 of them have length 128.
     return parameters * steps * tokens_per_batch
 
 
@@ -130,15 +131,15 @@ def normalised_computation(parameters: float, steps: int, tokens_per_batch: int)
 class Compute:
     steps: int = 0
     work: Workload = Workload()
-    # Wall time in the loop, over all sessions of a run that was stopped and resumed.
+    # Wall time of the training loop, summed over all sessions of a training that was stopped and resumed.
     seconds: float = 0.0
-    # ``seconds`` less validation, saving, and the steps in which torch compiled.
+    # ``seconds`` without validation, saving, and the steps in which torch compiled.
     training_seconds: float = 0.0
-    # FLOPs of the hardware at its peak in ``training_seconds``.
+    # FLOPs that the hardware could do at its peak in ``training_seconds``.
     capacity: float = 0.0
-    # In bytes.
+    # Bytes.
     peak_memory: int = 0
-    # Steps in which torch compiled.
+    # Number of steps in which torch compiled.
     compile_steps: int = 0
     compile_seconds: float = 0.0
     compile_work: Workload = Workload()
@@ -149,17 +150,19 @@ class Compute:
 
 
 class ComputeTracker:
-    """Measure the compute of a phase, from its first step or a checkpoint on.
+    """Measure the compute of a phase.
 
-    The time that a killed run spent after its last checkpoint is not counted. Steps in which torch compiled are counted
-    separately and excluded from rates.
+    Time that a killed training spent after its last checkpoint is not counted. Steps in which torch compiled are
+    counted separately and excluded from rates.
 
     Args:
-        sizes: counts the FLOPs of the training.
-        device: this process's device; the hardware's peak is this device's in ``precision``, times ``processes``.
-        parameters: number of the model's parameters.
-        tokens_per_batch: sequences x maximum length of a batch over all processes.
-        peak: peak of ``device``; None: ``peak_flops`` finds it.
+        sizes: object that counts the FLOPs of training, such as a config.
+        device: this process's device.
+        precision: dtype in which the peak of ``device`` is looked up or measured.
+        parameters: number of weights of the model.
+        tokens_per_batch: sequences x maximum length of a batch, over all processes.
+        processes: number of processes. The hardware's peak is the peak of ``device`` times this.
+        peak: peak of ``device``. None: ``peak_flops`` determines it.
     """
 
     def __init__(
@@ -181,7 +184,7 @@ class ComputeTracker:
         self.tokens_per_batch = tokens_per_batch
         self.peak = peak or peak_flops(device, precision)
         self._compute = Compute()
-        # As it was at the last call of throughput().
+        # Copy of the counts from the last call of throughput().
         self._reported = Compute()
         self._clock = clock
         self.start()
@@ -214,7 +217,7 @@ class ComputeTracker:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        # Validation and saving count as ``seconds``, not ``training_seconds``.
+        # Time under this context manager (validation, saving) adds to ``seconds`` but not to ``training_seconds``.
         self._tick()
         try:
             yield
@@ -227,8 +230,8 @@ class ComputeTracker:
     def throughput(self) -> dict[str, float]:
         """Return ``tokens_per_second`` and, on a GPU, ``mfu`` since the last call.
 
-        The result is empty if torch compiled in every step. A CPU has no ``mfu`` here: its peak, measured once, changes
-        with the machine's load.
+        The result is empty if torch compiled in every step since then. A CPU gets no ``mfu``, since its measured peak
+        changes with the machine's load.
         """
         now = replace(self._tick())
         before = self._reported
@@ -255,7 +258,7 @@ class ComputeTracker:
 
     def measured(self) -> dict[str, Any]:
         compute = self._tick()
-        # If nothing was trained, there is no rate.
+        # If nothing was trained, the rates are 0.
         trained = compute.training_seconds or float("inf")
         return {
             "flops": self.sizes.training_flops(compute.work),
@@ -272,7 +275,7 @@ class ComputeTracker:
         }
 
     def state(self) -> dict[str, Any]:
-        # Its counts are exact, its times differ from run to run.
+        # Counts are deterministic, but times differ from run to run.
         return asdict(self._tick())
 
     def _tick(self) -> Compute:
@@ -283,7 +286,7 @@ class ComputeTracker:
         compute.seconds += passed
         compute.training_seconds += passed
         compute.capacity += passed * self.peak.flops * self.processes
-        # On a GPU tensors count, on a CPU the process.
+        # On a GPU, this is the peak memory of all tensors. On a CPU, it is the peak memory of the process.
         is_gpu = self.device.type == "cuda"
         held = torch.cuda.max_memory_allocated(self.device) if is_gpu else peak_memory()
         compute.peak_memory = max(compute.peak_memory, held)
@@ -291,6 +294,6 @@ class ComputeTracker:
 
 
 def compilations() -> int:
-    # Not imported until something is compiled.
+    # torch imports this module when it first compiles something.
     dynamo = sys.modules.get("torch._dynamo.utils")
     return dynamo.counters["frames"]["total"] if dynamo else 0

@@ -1,4 +1,4 @@
-"""The trainer of pretraining and fine-tuning: steps of an objective, and callbacks that act between steps."""
+"""The training loop of pretraining and fine-tuning: it trains an objective, and runs callbacks between steps."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from pipeline_src.training.optimizers import (
 from pipeline_src.training.stop import StopRequest
 from pipeline_src.training.throughput import ComputeTracker
 
-# Examples that an error names.
+# An error message names at most this many examples.
 NUM_NAMED = 20
 
 
@@ -57,43 +57,43 @@ class Objective(nn.Module, ABC, Generic[B]):
     """Module that owns all trained parameters and returns the terms of the loss.
 
     Attributes:
-        weights: name of a term -> its weight in the loss. Rows of the curve have columns ``<term>_loss`` and, for
-            terms that count correct predictions, ``<term>_accuracy``.
+        weights: name of a term -> its weight in the loss. The training curve has a column ``<term>_loss`` for each
+            term, and ``<term>_accuracy`` for terms that count correct predictions.
     """
 
     weights: Mapping[str, float]
 
     @abstractmethod
     def forward(self, batch: B) -> dict[str, LossTerm]:
-        """Return term -> sum of its losses, for the terms in ``weights``."""
+        """Return, for each term in ``weights``, its loss summed over the microbatch."""
 
     @abstractmethod
     def loss_counts(self, work: Workload) -> dict[str, int]:
-        """Return term -> number of losses by which the trainer divides the sum."""
+        """Return, for each term, the number of losses in ``work``, by which the trainer divides their sum."""
 
     def gradient_clip_groups(self) -> list[list[nn.Parameter]]:
-        """Return groups of parameters; gradients are clipped by the norm of each group."""
+        """Return groups of parameters. The gradient norm of each group is clipped separately."""
         return [list(self.parameters())]
 
     def checkpoint_parameters(self) -> Mapping[str, nn.Parameter]:
         """Return name in checkpoints -> parameter.
 
-        Names of the parameters of ``model`` have no prefix.
+        Parameters of the attribute ``model`` are named without the prefix "model.".
         """
         return {name.removeprefix("model."): parameter for name, parameter in self.named_parameters()}
 
 
 @dataclass
 class TrainState:
-    # Steps taken.
+    # Number of steps taken.
     step: int = 0
-    # Rows by ascending ``step``.
+    # Rows of the training curve, by ascending ``step``.
     curve: list[dict[str, float]] = field(default_factory=list)
-    # Sums of losses, accuracies and gradient norms since the last row.
+    # Sums of losses, accuracies and gradient norms over the steps since the last row.
     sums: dict[str, Any] = field(default_factory=dict)
-    # Steps since the last row.
+    # Number of steps since the last row.
     summed_steps: int = 0
-    # Samples of the model's output, JSON values.
+    # Samples of the model's output, as JSON values (see FillMaskSamples).
     samples: list[dict[str, Any]] = field(default_factory=list)
 
     def row(self) -> dict[str, float]:
@@ -103,13 +103,13 @@ class TrainState:
 
 
 class Request(Protocol):
-    """A request that one process makes, and on which all processes act.
+    """Request to stop or save, which one process makes and all processes follow after the same step.
 
-    It is made if ``bool(request)``. Processes exchange their requests before a step, so they act on a request made
-    during a step after the next step.
+    A process makes the request when ``bool(request)`` becomes True. Processes exchange requests at the start of a step,
+    so a request made during a step is followed after the next step.
     """
 
-    # All processes act on it after the current step.
+    # Whether all processes follow the request after the current step.
     is_agreed: bool
 
     def __bool__(self) -> bool: ...
@@ -129,14 +129,14 @@ class Stepper(Protocol):
 
 
 class Callback(ABC):
-    """Act after some steps, for example validate.
+    """Base class of actions that run after some steps, for example validation.
 
-    What a callback needs after a restart is in the trainer's state.
+    A callback stores what it needs after a restart in the trainer's state.
 
     Args:
-        every: it acts after the steps that are a multiple of one of these numbers; None is ignored.
-        at: it acts after these steps too.
-        before: it acts only after steps below this number; None: no limit.
+        every: run when the step is a multiple of any of these numbers (None is skipped).
+        at: run after these steps too.
+        before: run only after steps below this number. None: no limit.
     """
 
     def __init__(self, every: Sequence[int | None] = (), at: Container[int] = (), before: int | None = None) -> None:
@@ -145,7 +145,7 @@ class Callback(ABC):
         self._before = before
 
     def due(self, step: int) -> bool:
-        # All processes must return the same.
+        # The result must be the same on all processes.
         if self._before is not None and step >= self._before:
             return False
         return step in self._at or any(step % number == 0 for number in self._every)
@@ -158,23 +158,24 @@ class Callback(ABC):
 class Trainer(Generic[B]):
     """Train an objective step by step.
 
-    A step takes one batch in microbatches. Each term of the loss is divided by its count over the whole batch on all
-    processes, so that the number of microbatches and of processes changes only rounding, and the masks of dropout.
+    A step trains on one batch, which is split into microbatches. Each term of the loss is divided by its count over the
+    whole batch on all processes. The numbers of microbatches and processes therefore change only rounding and the masks
+    of dropout.
 
     Args:
-        schedule: step (from 0) -> learning rate.
-        name: name of the training, on the progress bar and in errors.
-        first, last: number of steps taken before training and at its end.
-        seed: key, with step and process, of the random numbers of dropout.
-        callbacks: after a step, the callbacks that are due act in this order.
+        schedule: function from step, counted from 0, to learning rate.
+        name: name of the training, for the progress bar and errors.
+        first, last: number of steps taken before this training, and at its end.
+        seed: seed of dropout, combined with the step and the process's rank.
+        callbacks: callbacks, in the order in which they run after a step.
         requests: requests to stop and to save, exchanged with the other processes in every step. Training ends after a
             step in which a stop was agreed.
-        compute_tracker: counts the work of every step; callbacks' time does not count as training.
+        compute_tracker: counts the work of every step. Time spent in callbacks does not count as training.
 
     Attributes:
-        metrics: metrics of the validation set, if a callback measured it after this step; else empty.
-        stepper: its ``backward`` and ``update`` replace the trainer's own; None: they do not.
-        dropout_seed: seed of the current step on this process.
+        metrics: validation metrics, if a callback measured them after the current step. Otherwise empty.
+        stepper: object whose ``backward`` and ``update`` replace the trainer's. None: the trainer's own are used.
+        dropout_seed: seed of dropout in the current step on this process.
         keeps_gradients: whether gradients are zeroed in place instead of freed.
     """
 
@@ -224,13 +225,13 @@ class Trainer(Generic[B]):
         self.state = state
 
     def run(self, batches: Iterable[Sequence[B]]) -> None:
-        """Take a step with each batch and call the callbacks that are due.
+        """Train one step on each batch, and call the callbacks that are due.
 
         Args:
-            batches: batches for the steps from ``state.step`` to ``last``, as lists of microbatches on the host.
+            batches: batches for the steps from ``state.step`` to ``last``, each a list of microbatches on the host.
 
         Raises:
-            Interrupted: a stop was requested, and the callbacks have acted.
+            Interrupted: training stopped on request, after the callbacks of the last step have run.
         """
         aside = self.compute_tracker.aside if self.compute_tracker else nullcontext
         self.objective.train()
@@ -247,7 +248,7 @@ class Trainer(Generic[B]):
                         f"{tokens:,} tokens",
                         where=str(error).splitlines()[0],
                         hint="lower microbatch_tokens in machine.yaml and run the same command again; if that is not "
-                        "enough, set activation_checkpointing: true. Training continues from its last checkpoint",
+                        "enough, set activation_checkpointing: true. Training resumes from its last checkpoint",
                     ) from None
                 self.progress.advance()
                 due = [callback for callback in self.callbacks if callback.due(self.state.step)]
@@ -263,7 +264,7 @@ class Trainer(Generic[B]):
     def train_step(self, batch: Sequence[B]) -> None:
         step = self.state.step
         stepper = self.stepper or self
-        # Count the batch's losses, over all processes.
+        # Count the losses of the whole batch, over all processes.
         is_distributed = self.distributed.world_size > 1
         work = functools.reduce(Workload.__add__, (microbatch.workload for microbatch in batch))
         if is_distributed:
@@ -276,7 +277,8 @@ class Trainer(Generic[B]):
         self.optimizer.zero_grad(set_to_none=not self.keeps_gradients)
         sums: dict[str, Tensor] = {}
         passes = len(batch)
-        # Every process takes part when a pass gathers weights, even if it has fewer microbatches.
+        # With full sharding, a pass gathers weights from all processes. So every process must take part in every
+        # pass, even if it has fewer microbatches.
         if self._is_fully_sharded:
             passes = self.distributed.all_reduce_max(passes)
         for number in range(passes):
@@ -293,10 +295,10 @@ class Trainer(Generic[B]):
         self.state.step += 1
         self.state.summed_steps += 1
         self.metrics = {}
-        # NaN or infinite if the loss or the gradient is.
+        # The sum is NaN or infinite if the loss or the gradient norm is.
         checked = sums["loss"] + sums["grad_norm"]
         self._unchecked.append((step, checked, [microbatch.examples for microbatch in batch]))
-        # On a GPU, this would wait for every step to finish.
+        # On a GPU, a check waits for the step to finish, so it runs only before callbacks and at the end.
         if self.distributed.device.type == "cpu":
             self.check_losses()
         if self.compute_tracker is not None:
@@ -312,14 +314,17 @@ class Trainer(Generic[B]):
         return Workload(*map(int, numbers[: len(work)]))
 
     def backward(self, microbatch: B, counts: Mapping[str, Any], is_last: bool, is_own: bool) -> dict[str, Tensor]:
-        """Add a microbatch's gradients, and return its share of the losses.
-
-        The shares are of the batch's loss and of each term's mean loss and accuracy.
+        """Add a microbatch's gradients, and return its contribution to the metrics of the batch.
 
         Args:
-            counts: term -> number of losses in the batch, on all processes.
-            is_last: whether this pass, the step's last, averages gradients over the processes.
-            is_own: False multiplies the loss by 0: the pass only takes part in FSDP's gathers.
+            counts: term -> number of losses in the whole batch, over all processes.
+            is_last: whether this is the last pass of the step, which averages gradients over the processes.
+            is_own: whether the process really has this microbatch. If False, the loss is multiplied by 0, and the pass
+                only takes part in gathering sharded weights.
+
+        Returns:
+            ``loss``, ``<term>_loss`` and ``<term>_accuracy``. Summed over microbatches and processes, they are the
+            batch's means.
         """
         world_size = self.distributed.world_size
         with gradient_sync(self._module, is_last) if world_size > 1 else nullcontext():
@@ -329,10 +334,9 @@ class Trainer(Generic[B]):
             weights = self.objective.weights
             loss = torch.stack([weights[name] * mean for name, mean in means.items()]).sum()
 
-            # Multiplied, since the processes' gradients are averaged.
+            # Gradients are averaged over the processes, but their sum is needed, so the loss is multiplied.
             factor = world_size if is_own else 0
             (loss * factor).backward()
-        # Sums over microbatches and processes are the batch's means.
         values = {"loss": loss.detach()}
         for name, term in terms.items():
             values[f"{name}_loss"] = means[name].detach()
@@ -350,7 +354,7 @@ class Trainer(Generic[B]):
         return norm
 
     def check_losses(self) -> None:
-        # It times out if a process hangs; the GPU would wait for it without end.
+        # If another process hangs, this call times out. Reading the loss from the GPU would wait forever.
         if self.distributed.device.type == "cuda":
             self.distributed.all_reduce([0.0])
         for step, value, examples in self._unchecked:
@@ -361,14 +365,14 @@ class Trainer(Generic[B]):
                     "the loss or its gradient is NaN or infinite",
                     f"step {step + 1}",
                     where=f"{self.name}, examples {', '.join(map(str, numbers[:NUM_NAMED]))}{more}",
-                    hint="lower the learning rate or lengthen the warm-up; the last checkpoint is from before",
+                    hint="lower the learning rate or lengthen the warm-up, and train again",
                 )
         self._unchecked.clear()
 
 
 @contextmanager
 def frozen_objects() -> Iterator[None]:
-    # Garbage collection pauses a GPU's host for 0.5 s.
+    # A full garbage collection takes 0.5 s, in which the GPU would have to wait. Frozen objects are not searched.
     gc.freeze()
     try:
         yield
@@ -377,13 +381,13 @@ def frozen_objects() -> Iterator[None]:
 
 
 class CurveLogger(Callback):
-    """Add rows to the curve, and show the loss on the progress bar.
+    """Add rows to the training curve, and show the loss on the progress bar.
 
-    A row has means over the steps since the row before. Each row also goes to ``writer``, with rates such as tokens per
-    second.
+    A row has the means over all steps since the previous row. Each row also goes to ``writer``, together with rates
+    such as tokens per second.
     """
 
-    # Records a row outside this process, such as in files: (step, values).
+    # Function (step, values) that records a row elsewhere, for example in files.
     writer: Callable[[int, Mapping[str, float]], None] | None = None
 
     def __init__(self, every: Sequence[int | None], last: int) -> None:
@@ -392,7 +396,7 @@ class CurveLogger(Callback):
     def after_step(self, trainer: Trainer[Any]) -> None:
         state = trainer.state
         means = torch.stack(list(state.sums.values())) / state.summed_steps
-        # Every process has its part of a loss, but the same norm.
+        # The processes' losses are parts of a sum, but all processes have the same gradient norm.
         totals = trainer.distributed.all_reduce_tensor(means).tolist()
         row = dict(zip(state.sums, totals, strict=True))
         row["grad_norm"] /= trainer.distributed.world_size
@@ -408,7 +412,7 @@ class CurveLogger(Callback):
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    # The peak of the schedule.
+    # The learning rate at the end of the warm-up, from which it decays.
     learning_rate: float
     total_steps: int
     warmup_steps: int = 0

@@ -246,7 +246,7 @@ def test_dvc_repro_finished_training_that_was_not_recorded_ends_at_once(study: P
     assert engine.returncode and recorded(study)[PRETRAIN] == before, output
     output = study.dvc("repro", PRETRAIN)
     if way == "DVC is killed":
-        steps = re.findall(r"going on from the checkpoint of step ([0-9,]+)", output)
+        steps = re.findall(r"resuming from the checkpoint of step ([0-9,]+)", output)
         assert max(map(int, steps)) == 20, output
     else:  # DVC has kept the run, and fails after that
         assert f"Stage '{PRETRAIN}' is cached - skipping run" in output

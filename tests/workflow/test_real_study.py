@@ -199,7 +199,7 @@ def test_dvc_exp_run_temp_killed_continues_from_checkpoint(
         child.kill()
     process.wait()
     output = project.run(*command).stdout
-    assert "going on from the checkpoint of step" in output
+    assert "resuming from the checkpoint of step" in output
     assert project.run("git", "status", "--short").stdout == ""
 
 

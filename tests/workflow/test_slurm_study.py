@@ -101,7 +101,7 @@ def test_slurm_stopped_training_continues_in_same_job(
     cluster.ask("scancel", "--signal=URG", job)  # as Slurm does before the time is over
     go_on(cluster, job)
     log = study.path / "logs/pretrain/phase1.log"
-    wait_until(lambda: log.exists() and "going on from the checkpoint" in log.read_text(), "the training to go on")
+    wait_until(lambda: log.exists() and "resuming from the checkpoint" in log.read_text(), "the training to go on")
     time.sleep(2)
     assert jobs(cluster, study) == [job]  # the same job: no retry was spent
 
@@ -120,7 +120,7 @@ def test_slurm_two_nodes_train_in_one_job(done: Project, cluster: Cluster, tmp_p
 def test_slurm_training_at_time_limit_continues_from_checkpoint(limited: tuple[Project, Any]) -> None:
     study, process = limited
     log = study.path / "logs/pretrain/phase1.log"
-    wait_until(lambda: log.exists() and "going on from the checkpoint" in log.read_text(), "the training to go on")
+    wait_until(lambda: log.exists() and "resuming from the checkpoint" in log.read_text(), "the training to go on")
     output, _ = process.communicate(timeout=2 * PATIENCE)
     assert process.returncode == 0, output
     assert "TIMEOUT" in output and "Trying to restart" in output

@@ -99,7 +99,7 @@ def test_second_training_from_another_host_is_rejected(
 
     training.send_signal(signal.SIGCONT)
     output, _ = first.communicate(timeout=240)
-    assert first.returncode == 0 and "going on from" not in output, output
+    assert first.returncode == 0 and "resuming from" not in output, output
     assert "up to date" in study.dvc("status", "pretrain_phase1")
     assert "Nothing to be done" in study.run("snakemake", "-n", "pretrain_phase1").stdout
 

@@ -165,7 +165,7 @@ def test_resume_with_other_machine_settings_uses_checkpoint(study, monkeypatch, 
 def test_resume_with_other_machine_settings_says_what_changes(study, monkeypatch, caplog, rate, setting, effect):
     interrupted(5, monkeypatch, hidden_dropout_prob=rate)
     run("phase1", phase1=9, hidden_dropout_prob=rate, **setting)
-    assert f"going on under other conditions, so {effect}: " in caplog.text
+    assert f"resuming under other conditions, so {effect}: " in caplog.text
 
 
 def test_checkpointer_keeps_newest_two_and_best(study, monkeypatch):
@@ -270,7 +270,7 @@ def test_checkpoint_in_folder_of_other_training_is_rejected(study, monkeypatch):
     folder = interrupted(5, monkeypatch)
     identity = read_json(folder / "step-00000005" / "state.json")["identity"]
     shutil.copytree(folder, folder.parent / hash_values({**identity, "mask_prob": 0.2}))
-    with pytest.raises(PipelineError, match="(?s)a checkpoint of other parameters: mask_prob 0.15 there, 0.2 here"):
+    with pytest.raises(PipelineError, match="(?s)other settings, data or code: mask_prob 0.15 there, 0.2 here"):
         run("phase1", phase1=9, mask_prob=0.2)
 
 
@@ -279,7 +279,7 @@ def test_checkpoint_of_other_data_is_not_used(study, monkeypatch, caplog):
     plan_examples(seed=2, examples=EXAMPLES)
     with caplog.at_level(logging.INFO):
         run("phase1", phase1=9)
-    assert "data.examples" in caplog.text and "going on" not in caplog.text
+    assert "data.examples" in caplog.text and "resuming" not in caplog.text
 
 
 def test_resume_on_other_machine_logs_difference(study, monkeypatch, caplog):

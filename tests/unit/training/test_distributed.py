@@ -343,7 +343,7 @@ def test_check_devices_shared_gpu_is_rejected(monkeypatch):
     others = [("node2", "GPU-2")]
     distributed._check_devices(world)
     others = [("node1", "GPU-2")]
-    with pytest.raises(PipelineError, match="processes 1 and 3 have the same"):
+    with pytest.raises(PipelineError, match="processes 1 and 3 share a GPU"):
         distributed._check_devices(world)
 
 
