@@ -1,4 +1,4 @@
-"""The members of the family, a folder each."""
+"""The models of the BERT family, one folder for each."""
 
-# ArchitectureSpec.refused_objectives of most encoders.
+# Value of ArchitectureSpec.refused_objectives for bidirectional encoders: objective -> reason.
 NO_CAUSAL_MODEL = {"clm": "it reads both directions, and transformers has no class for one"}

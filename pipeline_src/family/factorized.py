@@ -1,4 +1,4 @@
-"""Factorized embeddings of ALBERT and ELECTRA: narrower than the hidden size, and projected to it."""
+"""Factorized embeddings (ALBERT, ELECTRA), which are narrower than the hidden size and projected to it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline_src.study.model import ModelParams
 
 @dataclass(frozen=True)
 class FactorizedConfig(BertConfig):
-    # The width is 128 in ALBERT (section 3.1) and ELECTRA-small (appendix A).
+    # The default width is that of ALBERT (section 3.1) and ELECTRA-small (appendix A).
 
     embedding_size: int = 128
 
@@ -46,7 +46,7 @@ class FactorizedEncoder(Encoder):
         return super().forward(self.embeddings_project(hidden), layout, query_rows)
 
     def init_neighbor_heads(self, offsets: Sequence[int], waves: int) -> None:
-        # The projection must pass the positions on to the heads.
+        # The projection starts near the identity, so that the heads can read the sinusoidal positions.
         if isinstance(self.embeddings_project, nn.Linear):
             weight = self.embeddings_project.weight
             weight += torch.eye(*weight.shape)

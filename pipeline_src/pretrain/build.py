@@ -26,7 +26,7 @@ from pipeline_src.study.schema import Section
 from pipeline_src.tokenizer.extend import EXTENDED
 from pipeline_src.tokenizer.load import kind_of
 
-# Tensors with a row for each entry, [vocab_size, ...].
+# Tensors of shape [vocab_size, ...], with one row for each entry of the vocabulary.
 PER_ENTRY = ("bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.bias")
 
 
@@ -35,7 +35,7 @@ def build_objective(
 ) -> PretrainingObjective[TensorBatch]:
     """Return the phase's objective on the CPU, with uninitialised weights.
 
-    Its teacher is on ``device``.
+    If the objective has a teacher, it is loaded with its weights and moved to ``device``.
     """
     params = phase.pretrain
     machine = phase.machine
@@ -47,7 +47,7 @@ def build_objective(
         config = load_config(START_MODEL)
         config = replace(
             config,
-            # Entries may have been added.
+            # The study may have added entries to the start model's vocabulary.
             vocab_size=max(config.vocab_size, vocab_size),
             hidden_dropout_prob=model.hidden_dropout_prob,
             attention_probs_dropout_prob=model.attention_probs_dropout_prob,
@@ -95,7 +95,7 @@ def fill_weights(phase: Phase, objective: PretrainingObjective[Any], start: Path
 
 
 def fill_from_start_model(module: nn.Module) -> None:
-    # Each added entry of the vocabulary gets the mean of its subwords' weights.
+    # Each entry that was added to the vocabulary starts from the mean weights of its subwords.
     config = load_config(START_MODEL)
     tensors = read_tensors(START_MODEL, config.names)
     old = config.vocab_size
@@ -113,4 +113,4 @@ def fill_from_start_model(module: nn.Module) -> None:
             else:
                 parameter.copy_(check_fits(name, tensor, parameter.shape, START_MODEL))
     if sampled:
-        log.info("random weights, since the start model has none: %s", ", ".join(sorted(sampled)))
+        log.info("initialised at random, since the start model lacks these layers: %s", ", ".join(sorted(sampled)))

@@ -1,8 +1,8 @@
-"""Microbatches of a fixed capacity: filled up with empty work, so that no shape on a GPU depends on a batch.
+"""Pad all microbatches of a phase to the same shapes (a fixed capacity).
 
-A GPU then allocates the same memory in every step, compiles each part of the model once, and can replay a captured
-step. Filler tokens are [PAD], in sequences after the real sequences. Filler predictions have the label that
-cross_entropy ignores, so losses, correct counts and gradients are those of the real sequences alone.
+With constant shapes, a GPU allocates the same memory in every step, compiles each part of the model once, and can
+replay a captured step. Filler sequences of [PAD] tokens follow the real sequences. Filler predictions have the label
+that cross_entropy ignores, so the filler changes no loss, accuracy or gradient.
 """
 
 from __future__ import annotations
@@ -19,20 +19,22 @@ from pipeline_src.pretrain.data import TensorBatch
 
 # The label that torch.nn.functional.cross_entropy ignores.
 IGNORE_INDEX = -100
-# The number of tokens is a multiple of this, for a GPU's matmuls.
+# The number of tokens is padded to a multiple of this, which makes a GPU's matmuls faster.
 ALIGNMENT = 64
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """The sizes to which every microbatch of a phase is padded.
+    """Sizes to which every microbatch of a phase is padded.
 
-    Filler sequences are never empty, since the model reads the first token of each, and never longer than ``length``.
+    A filler sequence has at least one token, since the model reads the first token of every sequence, and at most
+    ``length`` tokens.
 
     Attributes:
         real_sequences: maximum number of real sequences, B.
-        length: maximum number of tokens in a sequence, L; at least 2.
+        length: maximum number of tokens in a sequence, L, at least 2.
         predictions_per_sequence: maximum number of predictions in a sequence.
+        pad_id: id of [PAD].
     """
 
     real_sequences: int
@@ -42,15 +44,15 @@ class Capacity:
 
     @classmethod
     def of(cls, batch_size: int, length: int, max_tokens: int, collator: Collator, pad_id: int) -> Capacity:
-        # Sequences are split evenly into microbatches of up to ``max_tokens``.
+        # Split the batch evenly into as few microbatches of up to ``max_tokens`` as possible.
         sequences = min(batch_size, max(1, max_tokens // length))
         sequences = -(-batch_size // -(-batch_size // sequences))
         return cls(sequences, length, int(collator.num_predictions(np.array([length]))[0]), pad_id)
 
     @property
     def filler_sequences(self) -> int:
-        # They come after B real sequences; each missing real sequence adds one.
-        # The smallest F with F * L >= B * L + F + ALIGNMENT - 1 >= tokens: F sequences could hold all tokens.
+        # The number F of filler sequences if the microbatch has B real sequences. Even if there are no real tokens, F
+        # sequences can hold all tokens: F is the smallest number with F * L >= B * L + F + ALIGNMENT - 1 >= tokens.
         return -(-(self.real_sequences * self.length + ALIGNMENT - 1) // (self.length - 1))
 
     @property
@@ -59,7 +61,7 @@ class Capacity:
 
     @property
     def tokens(self) -> int:
-        # B full sequences and at least one token in each filler sequence.
+        # Room for B full sequences, and at least one token in each filler sequence.
         needed = self.real_sequences * self.length + self.filler_sequences
         return -(-needed // ALIGNMENT) * ALIGNMENT
 
@@ -69,7 +71,7 @@ class Capacity:
 
     @property
     def outputs(self) -> int:
-        # The predicted tokens, and the first token of each sequence.
+        # The model computes outputs at the predicted tokens and at the first token of each sequence.
         return self.predictions + self.sequences
 
     @property
@@ -77,11 +79,11 @@ class Capacity:
         return self.predictions_per_sequence + 1
 
     def pad(self, batch: TensorBatch) -> TensorBatch:
-        """Fill a microbatch up to this capacity.
+        """Pad a microbatch to this capacity with filler sequences.
 
-        ``workload`` and ``examples`` stay those of the real sequences. Filler tokens and outputs are spread evenly over
-        the filler sequences. If filler has fewer tokens than outputs (all real sequences are full), its tokens have
-        several outputs.
+        ``workload`` and ``examples`` still describe the real sequences only. Filler tokens and outputs are spread
+        evenly over the filler sequences. If all real sequences are full, there are fewer filler tokens than filler
+        outputs, and several outputs share a token.
         """
         self._check(batch)
         tokens = len(batch.ids)
@@ -92,13 +94,14 @@ class Capacity:
         filler_outputs = self.outputs - outputs
         filler_predictions = self.predictions - predictions
 
-        # Spread evenly: 10 tokens over 4 filler sequences end after 2, 5, 7 and 10 of them.
+        # Cumulative numbers: 10 tokens in 4 filler sequences give 2, 5, 7, 10.
         token_ends = _even_ends(filler_tokens, fillers)
         output_ends = _even_ends(filler_outputs, fillers)
         tokens_of = _sizes(token_ends)
         outputs_of = _sizes(output_ends)
 
-        # Output `rank` of a filler sequence is at its token rank * tokens // outputs, so output 0 at its first token.
+        # Output number `rank` of a filler sequence is at its token rank * tokens // outputs. Output 0 is therefore at
+        # the first token.
         sequence = torch.repeat_interleave(outputs_of, output_size=filler_outputs)
         starts = tokens + token_ends - tokens_of
         rank = torch.arange(filler_outputs) - (output_ends - outputs_of).index_select(0, sequence)
@@ -122,20 +125,20 @@ class Capacity:
         return replace(batch, **padded, max_seqlen=self.length, max_outputs=self.max_outputs)  # type: ignore[arg-type]
 
     def _check(self, batch: TensorBatch) -> None:
-        # Outputs need no limit: an output is a prediction or the first token of a sequence.
+        # The total number of outputs needs no check: outputs are predictions and first tokens, which are both checked.
         limits = {
             "sequences": (len(batch.pair_label), self.real_sequences),
             "tokens in a sequence": (batch.max_seqlen, self.length),
             "outputs in a sequence": (batch.max_outputs, self.max_outputs),
             "predictions": (len(batch.labels), self.predictions),
         }
-        exceeded = [f"{count} {name}, not {limit}" for name, (count, limit) in limits.items() if count > limit]
+        exceeded = [f"{count} {name}, more than {limit}" for name, (count, limit) in limits.items() if count > limit]
         if exceeded:
             raise PipelineError(
                 "a microbatch exceeds its fixed capacity",
                 "; ".join(exceeded),
                 where=f"examples {', '.join(map(str, batch.examples[:5]))} ...",
-                hint="make the capacity from the parameters that the examples were built with",
+                hint="run the stage that writes data/examples again, with the settings of params.yaml",
             )
 
 

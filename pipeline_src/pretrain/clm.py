@@ -1,4 +1,4 @@
-"""Causal language modelling: the paper's left-to-right baseline (section 5.1, table 5)."""
+"""Causal language modelling, the left-to-right baseline of Devlin et al. 2018 (section 5.1, table 5)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pipeline_src.pretrain.mlm_objective import MLMObjective
 
 
 class CLMObjective(MLMObjective):
-    """Predict each token from the text before it; a causal mask hides the rest."""
+    """Predict each token from the tokens before it, under a causal mask."""
 
     spec = objective_spec("clm")
     use = "causal_lm"

@@ -1,4 +1,4 @@
-"""Batches of pretraining examples, made from a sample index and its token store: flat, unpadded tensors."""
+"""Read batches of pretraining examples, without padding, from a sample index and a token store."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from pipeline_src.tokenizer.load import kind_of
 from pipeline_src.tokenizer.special_tokens import Templates, read_templates
 from pipeline_src.training.batches import split_balanced
 
-# Batches whose examples are looked up together, for speed.
+# The order of examples is computed for this many batches at once, which is faster.
 LOOKAHEAD_BATCHES = 64
-# Examples in the report.
+# The report shows this many examples.
 NUM_SHOWN = 5
-# examples.pair_objective -> meanings of the labels 0 and 1 of a pair
+# Value of examples.pair_objective -> what the labels 0 and 1 of a pair mean.
 PAIR_LABELS = {
     "nsp": ("B follows A", "B is a random text"),
     "nsp_balanced": ("B follows A", "B is a random text"),
@@ -38,18 +38,18 @@ PAIR_LABELS = {
 
 @dataclass(frozen=True)
 class PretrainingBatch:
-    """Sequences laid end to end, without padding.
+    """Batch of sequences, concatenated without padding.
 
     Attributes:
         ids: input ids, int64 [tokens].
         segments: token type ids (0 up to the first [SEP], 1 after it), int64 [tokens].
-        cu_seqlens: start of each sequence, then the number of tokens, int64 [sequences + 1].
-        predicted: positions at which the model predicts a token, int64 [predictions].
-        labels: the tokens to predict at these positions, int64 [predictions].
-        pair_label: 1 if segment B is random or both are swapped (google-research/bert and albert), int64 [sequences].
-        examples: for each sequence, the index of its example in the sample index, int64 [sequences].
-        sampling_noise: uniform random numbers in [0, 1) with which objectives sample tokens, float32 [predictions];
-            they depend on seed, epoch, example and position. None in batches that were not read from examples.
+        cu_seqlens: start index of each sequence, with the number of tokens at the end, int64 [sequences + 1].
+        predicted: positions in ``ids`` at which the model predicts a token, int64 [predictions].
+        labels: tokens to predict at these positions, int64 [predictions].
+        pair_label: label of each pair of segments, int64 [sequences]. ``PAIR_LABELS`` says what 0 and 1 mean.
+        examples: number of each sequence's example in the sample index, int64 [sequences].
+        sampling_noise: uniform random numbers in [0, 1) with which objectives sample tokens, float32 [predictions].
+            They depend only on seed, epoch, example and position. None in batches that were not read from examples.
     """
 
     ids: np.ndarray
@@ -68,16 +68,17 @@ class PretrainingBatch:
 
 @dataclass(frozen=True)
 class TensorBatch:
-    """A microbatch as tensors.
+    """Microbatch of tensors. See ``PretrainingBatch`` for the other attributes.
 
-    Attributes without a description are as in ``PretrainingBatch``.
+    The outputs are the R tokens whose last hidden state an MLM head or pair head reads: all predicted tokens, and the
+    first token of each sequence.
 
     Attributes:
-        output_positions: positions whose last hidden state an MLM reads (outputs): the predicted tokens and the first
-            token of each sequence, ascending, int64 [R].
-        output_offsets: index of each sequence's first output, then R, int64 [sequences + 1].
-        predicted_outputs: indices of the predicted positions among the outputs, int64 [predictions].
-        max_seqlen, max_outputs: largest number of tokens, and of outputs, in a sequence.
+        output_positions: positions of the outputs in ``ids``, ascending, int64 [R].
+        output_offsets: index of each sequence's first output, with R at the end, int64 [sequences + 1].
+        predicted_outputs: indices of the predicted tokens among the outputs, int64 [predictions].
+        max_seqlen: largest number of tokens in a sequence.
+        max_outputs: largest number of outputs in a sequence.
     """
 
     ids: Tensor
@@ -128,11 +129,12 @@ class TensorBatch:
 
 @dataclass(frozen=True)
 class DataShard:
-    """The part of every batch that a process gets, and its microbatches.
+    """How a batch is split among processes, and each process's part into microbatches.
 
     Attributes:
-        tokens: maximum number of tokens in a microbatch of several sequences; None: one microbatch.
-        sequences: maximum number of sequences in a microbatch; the numbers are then nearly equal, whatever ``tokens``.
+        tokens: maximum number of tokens in a microbatch of several sequences. None: no split into microbatches.
+        sequences: maximum number of sequences in a microbatch. If given, microbatches get nearly equal numbers of
+            sequences, and ``tokens`` is ignored.
     """
 
     tokens: int | None = None
@@ -145,21 +147,21 @@ class DataShard:
             return split_balanced(lengths, self.tokens)
         count = len(lengths)
         parts = -(-count // self.sequences)
-        # 10 sequences in 3 parts: 0 .. 2, 3 .. 5 and 6 .. 9.
+        # For example, 10 sequences in 3 microbatches are split into 0 .. 2, 3 .. 5 and 6 .. 9.
         return [slice(count * part // parts, count * (part + 1) // parts) for part in range(parts)]
 
 
 class PretrainingExamples:
-    """The examples of one phase and split.
+    """Pretraining examples of one phase and one split (train or validation).
 
     Args:
         sample_index: the file ``data/examples/<phase>/<split>.npy``.
-        pairs: the parameter ``examples.pair_objective``.
-        vocab_size: ids are checked to be below this when they are read; None: no check.
+        pairs: value of the setting ``examples.pair_objective``.
+        vocab_size: upper bound of token ids, checked when they are read. None: ids are not checked.
 
     Attributes:
-        sources: names of the sources of text; empty before ``assign_sources``.
-        source_of: for each example, the index in ``sources`` of its first segment's source, int64 [examples].
+        sources: names of the sources of text. Empty until ``assign_sources`` is called.
+        source_of: index in ``sources`` of the text of each example's first segment, int64 [examples].
     """
 
     def __init__(
@@ -190,7 +192,7 @@ class PretrainingExamples:
     def assign_sources(self, documents: Mapping[str, int]) -> None:
         self.sources = tuple(name for name, count in documents.items() if count)
         last_documents = np.cumsum([documents[name] for name in self.sources])
-        # The token at which each source ends.
+        # The index of the token at which each source ends.
         ends = self.store.sentences[self.store.documents[last_documents]]
         self.source_of = np.searchsorted(ends, self.sample_index["a"], side="right")
 
@@ -204,16 +206,16 @@ class PretrainingExamples:
     def batches(
         self, size: int, seed: int, first_step: int, steps: int, shard: DataShard
     ) -> Iterator[list[PretrainingBatch]]:
-        """Yield this process's microbatches of ``steps`` steps from ``first_step``.
+        """Yield, for each of ``steps`` steps from ``first_step``, this process's microbatches.
 
-        A batch has ``size`` examples, perhaps the end of one epoch and the start of the next. The process of rank r
-        takes every ``shard.processes``-th example of a batch, from the r-th on.
+        A batch has ``size`` examples over all processes, and may span the end of one epoch and the start of the next.
+        Of P processes, process r gets the examples r, r + P, r + 2 P, ... of the batch.
         """
         stop = first_step + steps
         for first in range(first_step, stop, LOOKAHEAD_BATCHES):
             last = min(first + LOOKAHEAD_BATCHES, stop)
-            # Positions in each epoch's order. Of 1,000 examples in batches of 256, step 3 takes positions 768 .. 999 of
-            # epoch 0 and 0 .. 23 of epoch 1.
+            # Find each example's epoch and its position in the epoch's order. With 1,000 examples in batches of 256,
+            # step 3 takes positions 768 .. 999 of epoch 0 and 0 .. 23 of epoch 1.
             drawn = np.arange(first * size, last * size)
             epochs, positions = np.divmod(drawn, len(self.sample_index))
             orders = [self.order(seed, int(epoch), positions[epochs == epoch]) for epoch in np.unique(epochs)]
@@ -226,18 +228,20 @@ class PretrainingExamples:
                 yield [self.batch(examples[part], passes[part]) for part in microbatches]
 
     def batch(self, examples: np.ndarray, epochs: np.ndarray | int = 0) -> PretrainingBatch:
-        """Assemble [CLS] A [SEP] B [SEP], or [CLS] A [SEP], and mask tokens.
+        """Assemble [CLS] A [SEP] B [SEP] (or [CLS] A [SEP] without pairs), and mask tokens.
 
-        ``examples`` are indices in the sample index. ``epochs`` is the epoch of each example; with dynamic masking, its
-        masks depend on it.
+        Args:
+            examples: indices in the sample index.
+            epochs: epoch of each example. Masks depend on the epoch if masking is dynamic.
         """
         index = self.sample_index[examples]
-        # One row an example, one column a segment, [examples, 2 or 1].
+        # Arrays of shape [examples, segments], with 2 segments for pairs, else 1.
         segment_names = ("a", "b") if self.has_pairs else ("a",)
         text_lengths = np.stack([index[f"{name}_length"].astype(np.int64) for name in segment_names], axis=1)
         text_starts = np.stack([index[name] for name in segment_names], axis=1)
 
-        # The place of each token in the store. Segments that start at 50 and 90, of 2 and 3 tokens: 50 51 90 91 92.
+        # The index of each token in the store. Segments of 2 and 3 tokens that start at 50 and 90 have the indices
+        # 50 51 90 91 92.
         counts = text_lengths.ravel()
         segment_offsets = text_starts.ravel() - np.cumsum(counts) + counts
         offsets = np.repeat(segment_offsets, counts) + np.arange(counts.sum())
@@ -249,7 +253,8 @@ class PretrainingExamples:
             continues = np.zeros(len(ids), bool)
             continues[self.template.is_text(text_lengths)] = self.store.continues[offsets]
 
-        # An example has another number in every epoch: its index, plus the number of examples for each epoch before.
+        # Random numbers are derived from a number that an example does not share with any other example or epoch:
+        # epoch * (number of examples) + index.
         lengths = text_lengths.sum(axis=1) + self._num_special
         numbers = examples + epochs * len(self.sample_index)
         mask_numbers = numbers if self.collator.dynamic else examples
@@ -257,7 +262,7 @@ class PretrainingExamples:
         cu_seqlens = np.concatenate([[0], np.cumsum(lengths)])
         sequence = np.searchsorted(cu_seqlens, predicted, side="right") - 1
         random = bits(self._key, numbers[sequence], predicted - cu_seqlens[sequence])
-        # 24 bits: float32 holds no more, and so the noise is below 1 there too.
+        # Keep 24 bits, which float32 represents exactly. More bits might be rounded up to 1.
         sampling_noise = (random >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
         return PretrainingBatch(
             ids=input_ids,
@@ -281,9 +286,10 @@ def open_examples(
     objective: str,
     architecture: str = "bert",
 ) -> PretrainingExamples:
-    """Open the examples of one phase and split.
+    """Open the examples of one phase and one split (train or validation).
 
-    They are masked for ``objective`` as the recipe of ``architecture`` does.
+    ``objective`` decides which tokens are predicted. ``architecture`` decides whether a masked token may be replaced by
+    a special token at random, as in the architecture's original code.
     """
     special_replacements = architecture_spec(architecture).special_replacements
     collator = make_collator(objective, tokenizer, mask_prob, masking, seed, special_replacements)
@@ -296,14 +302,14 @@ def open_examples(
 
 @dataclass(frozen=True)
 class ReadablePiece:
-    # The model's input, without the prefix of a continuation subword.
+    # The input subword, without a continuation prefix such as "##".
     text: str
-    # Whether the subword continues the word before it.
+    # Whether the subword continues a word ("##ing").
     inner: bool
-    # The original subword if the model predicts it.
+    # The original subword, if the model predicts it.
     was: str | None = None
-    # What replaces a predicted subword in the input: "mask", "random" (another) or "keep" (itself); "next" if the model
-    # predicts it from the text before.
+    # What the input has in place of a predicted subword: "mask" ([MASK]), "random" (a random token) or "keep" (the
+    # original). "next" if a causal model predicts it from the text before it.
     fate: str | None = None
 
 
@@ -336,10 +342,11 @@ def readable_pieces(batch: PretrainingBatch, tokenizer: Tokenizer, label_shift: 
 
 
 def shown_examples(examples: PretrainingExamples, tokenizer: Tokenizer, seed: int) -> list[dict[str, Any]]:
-    """Return a few examples, chosen by the seed, as training sees them.
+    """Return ``NUM_SHOWN`` random examples as training sees them, for the report.
 
-    An example has ``example`` (its number), ``pair`` (what its label means; None if examples are not pairs) and
-    ``segments``, lists of ``ReadablePiece`` as dictionaries.
+    Returns:
+        For each example: ``example``, its number in the sample index; ``pair``, the meaning of its label (None if
+        examples are not pairs); and ``segments``, lists of ``ReadablePiece`` as dictionaries.
     """
     count = min(NUM_SHOWN, len(examples))
     numbers = permuted(derive_seed(seed, "shown"), np.arange(count), len(examples))

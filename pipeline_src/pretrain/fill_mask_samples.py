@@ -1,4 +1,4 @@
-"""A few masked words of the validation set, and what a model predicts for them as it learns."""
+"""Record what a model predicts for a few masked words of the validation set during training."""
 
 from __future__ import annotations
 
@@ -18,34 +18,35 @@ from pipeline_src.training.distributed import Distributed, reshard
 
 NUM_SAMPLES = 3
 TOP_K = 3
-# Examples of the validation set that are searched for words.
+# Words are searched in this many examples of the validation set.
 MAX_EXAMPLES = 512
-# The most frequent tokens, and short ones, are no content words.
+# A content word is not among this many of the most frequent tokens, and has at least this many letters.
 NUM_COMMON = 300
 MIN_LETTERS = 4
-# A token next to one of these is part of a longer word: I've, well-known.
+# A token next to one of these characters is part of a longer word, such as "I've" or "well-known".
 JOINERS = frozenset("'’-‐‑")
-# Tokens of text that are shown on either side of the [MASK], at most.
+# At most this many tokens of text are shown on either side of the [MASK].
 CONTEXT = 10
 PROBABILITY_DIGITS = 4
 
 
 class MaskedWord(NamedTuple):
-    # One example, and where its [MASK] is.
+    # A batch of one example, and the position of its [MASK].
     batch: PretrainingBatch
     position: int
-    # The masked word's id, the text around it, and the word itself.
+    # The masked word as an id. `answer` is the same word as text.
     label: int
+    # The text around the word, with [MASK].
     text: str
     answer: str
 
 
 class FillMaskSamples:
-    """A frequent, a middling and a rare masked word, on which people judge a model.
+    """Predict a frequent, a less frequent and a rare masked word, by which people can judge a model.
 
-    The samples are the middle words of each third of the content words by frequency, from different examples. A word is
-    a token of letters that [MASK] hides, without another predicted token in the text around it. A causal objective has
-    no samples.
+    Content words are sorted by frequency and split into thirds, and the middle word of each third is a sample. Samples
+    come from different examples. A sample is a whole word that is one token, replaced by [MASK]. The text around it has
+    no other predicted token. A causal objective has no samples.
     """
 
     def __init__(self, examples: PretrainingExamples, tokenizer: Tokenizer, num_common: int = NUM_COMMON) -> None:
@@ -61,7 +62,7 @@ class FillMaskSamples:
             counts.update(batch.labels.tolist())
         common = {token for token, _ in counts.most_common(num_common)}
         content = [word for word in words if word.label not in common and len(word.answer) >= MIN_LETTERS]
-        # In a tiny text, any word will do. Equally frequent words stay in the order of the examples.
+        # If a tiny text has no content words, use all words. The sort keeps equally frequent words in order.
         content = content or words
         content.sort(key=lambda word: -counts[word.label])
 
@@ -79,7 +80,7 @@ class FillMaskSamples:
         words = []
         tokens = [str(self._tokenizer.id_to_token(token)) for token in batch.ids.tolist()]
         for position, label in zip(batch.predicted.tolist(), batch.labels.tolist(), strict=True):
-            # Other predicted tokens are kept or replaced.
+            # Skip predicted tokens that masking left as they were or replaced by a random token.
             if tokens[position] != self._kind.mask or not self._is_word(tokens, position, label):
                 continue
             text = self._text(batch, tokens, position)
@@ -92,7 +93,7 @@ class FillMaskSamples:
         word = str(self._tokenizer.id_to_token(label))
         if not self._kind.spelt(word).isalpha():
             return False
-        # Neither it nor the token after it, if there is one, may continue a word.
+        # Reject the token if it continues a word ("##ing"), or if the next token continues this one.
         after = tokens[position + 1 : position + 2]
         if any(map(self._kind.continues_word, (word, *after))):
             return False
@@ -100,7 +101,8 @@ class FillMaskSamples:
         return not neighbors & JOINERS
 
     def _text(self, batch: PretrainingBatch, tokens: list[str], position: int) -> str | None:
-        # The text around a [MASK], up to special tokens; None if it is short, or another token is predicted there.
+        # Returns the text around a [MASK], up to the nearest special tokens. Returns None if the text is short or
+        # contains another predicted token.
         ids = batch.ids.tolist()
         first = position
         while first > max(0, position - CONTEXT) and ids[first - 1] not in self._special:
@@ -108,7 +110,7 @@ class FillMaskSamples:
         end = position + 1
         while end < min(len(ids), position + CONTEXT + 1) and ids[end] not in self._special:
             end += 1
-        # Text neither begins nor ends within a word.
+        # Do not begin or end the text within a word.
         while self._kind.continues_word(tokens[first]):
             first += 1
         while end < len(ids) and self._kind.continues_word(tokens[end]):
@@ -121,14 +123,17 @@ class FillMaskSamples:
         after = self._tokenizer.decode(ids[position + 1 : end])
         return f"{before} {self._kind.mask} {after}".strip()
 
-    # In inference_mode, FSDP would gather weights that cannot be trained afterwards.
+    # no_grad, since weights that FSDP gathers under inference_mode could not be trained afterwards.
     @torch.no_grad()
     def fill(self, objective: PretrainingObjective[Any], step: int, distributed: Distributed) -> list[dict[str, Any]]:
-        """Predict the words after ``step`` steps. All processes must call this.
+        """Predict the masked words with the current model. All processes must call this.
+
+        Args:
+            step: number of steps that the model has been trained, copied into the result.
 
         Returns:
-            For each sample ``step``, ``text`` with a [MASK], ``answer``, and ``candidates``: a list for the [MASK] of
-            (token, probability) pairs, most probable first.
+            For each sample: ``step``; ``text``, which contains [MASK]; ``answer``, the masked word; and ``candidates``,
+            a list whose only element is the list of the most probable [token, probability] pairs.
         """
         training = objective.training
         objective.eval()

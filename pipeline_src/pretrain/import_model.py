@@ -1,6 +1,7 @@
-"""Tool ``import``: make a model folder of this project from a Hugging Face folder.
+"""Tool ``import``: convert a Hugging Face model into a model folder of this project.
 
-The folder may be on Hugging Face's hub (``hub:OWNER/NAME@REVISION``), or an entry of ``catalogue/models``.
+The model may be a local folder, a model on Hugging Face's hub (``hub:OWNER/NAME@REVISION``), or an entry of
+``catalogue/models``.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ from pipeline_src.study.schema import HUB, HUB_MODEL
 from pipeline_src.tokenizer.foreign_tokenizer import read_foreign, save_foreign
 from pipeline_src.tokenizer.wordpiece import save_tokenizer
 
-# Parts of a model besides its encoder.
+# Part of a model that a checkpoint may lack -> prefix of its parameter names.
 PARTS = {"pooler": POOLER, "masked words": MLM_HEAD, "next sentence": NEXT_SENTENCE}
-# (has the MLM head, has the NSP head) -> use of the model (``model.adapter``).
+# (has the MLM head, has the NSP head) -> use of the model, a key of StateDictAdapter.classes.
 USES = {
     (True, True): "pretraining",
     (True, False): "masked_lm",
@@ -63,7 +64,7 @@ def main(arguments: argparse.Namespace) -> None:
     source = arguments.source
     destination = arguments.destination
     if destination.exists():
-        raise PipelineError("the destination exists already", destination, hint="remove it, or name another")
+        raise PipelineError("the destination exists already", destination, hint="name another folder, or remove it")
     with atomic_directory(destination) as output:
         made = fetch_and_import(source, output, arguments.lowercase)
     print(
@@ -75,18 +76,20 @@ def main(arguments: argparse.Namespace) -> None:
 @dataclass(frozen=True)
 class Imported:
     config: BertConfig
-    # Keys of PARTS.
+    # The keys of PARTS that the model has.
     parts: list[str]
-    # The size of its vocabulary.
+    # Number of entries in the vocabulary.
     entries: int
-    # Its kind; for a WordPiece tokenizer, its case.
+    # The tokenizer's kind ("BPE"). For WordPiece, "cased" or "uncased".
     tokenizer: str
 
 
 def fetch_and_import(source: Path, output: Path, lowercase: bool | None = None) -> Imported:
-    """Import a model, after fetching it if necessary.
+    """Import a model into the folder ``output``, and download it first if necessary.
 
-    It is fetched if ``source`` is ``hub:OWNER/NAME@REVISION`` or an entry of the catalogue.
+    Args:
+        source: local folder, ``hub:OWNER/NAME@REVISION``, or an entry of ``catalogue/models`` (a YAML file).
+        lowercase: whether a WordPiece tokenizer lower-cases text. None: detect it.
     """
     name = str(source)
     if source.suffix == ".yaml":
@@ -94,7 +97,9 @@ def fetch_and_import(source: Path, output: Path, lowercase: bool | None = None) 
         entry = load_source(MODELS, source.stem)
     elif name.startswith(HUB) and not source.exists():
         if not HUB_MODEL.fullmatch(name):
-            raise PipelineError("no model of the hub", name, hint="write hub:OWNER/NAME@REVISION, such as @main")
+            raise PipelineError(
+                "invalid name of a model on the hub", name, hint="write hub:OWNER/NAME@REVISION, such as @main"
+            )
         files = (SourceFile(path=".", url=name),)
         entry = Source(description=name, licence="see its card", citation=name, files=files)
     else:
@@ -106,10 +111,10 @@ def fetch_and_import(source: Path, output: Path, lowercase: bool | None = None) 
 
 def import_model(source: Path, output: Path, lowercase: bool | None = None) -> Imported:
     if not source.is_dir():
-        raise PipelineError("no model here", source, hint="give the folder of a model")
+        raise PipelineError("the model folder does not exist", source, hint="give the path of a model folder")
     if any(source.glob("*.ckpt.index")):
-        hint = "the same models are on Hugging Face's hub: hub:google-bert/bert-base-uncased@main"
-        raise PipelineError("a checkpoint of TensorFlow", source, hint=hint)
+        hint = "import the same model from Hugging Face's hub, for example hub:google-bert/bert-base-uncased@main"
+        raise PipelineError("TensorFlow checkpoints are not supported", source, hint=hint)
     config = load_config(source)
     tensors = read_tensors(source, config.names)
     tensors, parts = select_tensors(tensors, config, source)
@@ -122,7 +127,7 @@ def import_model(source: Path, output: Path, lowercase: bool | None = None) -> I
             "the vocabulary has more entries than the model",
             f"{len(vocabulary)} > {config.vocab_size}",
             where=source,
-            hint="put the vocab.txt there that the model was trained with",
+            hint="replace vocab.txt by the file with which the model was trained",
         )
     huggingface_class = config.names.classes[USES["masked words" in parts, "next sentence" in parts]]
     save_tensors(output, tensors, config, huggingface_class)
@@ -135,7 +140,7 @@ def import_model(source: Path, output: Path, lowercase: bool | None = None) -> I
         save_foreign(output, foreign)
     state_inputs(output, config.longest_input, config.type_vocab_size)
     if (source / CARD).exists():
-        # The card of its authors.
+        # Keep the model card of the model's authors.
         shutil.copyfile(source / CARD, output / CARD)
     else:
         count = sum(tensor.numel() for tensor in tensors.values())
@@ -153,7 +158,7 @@ def select_tensors(
         if any(name.startswith(start) for name in tensors):
             parts.append(part)
             starts.append(start)
-    # Names and shapes, without memory for values.
+    # The model has parameter names and shapes, but no memory for values.
     with uninitialised():
         model = BertForPretraining(config)
     wanted = tuple(starts)
@@ -163,7 +168,7 @@ def select_tensors(
             selected[name] = check_fits(name, tensors.get(name), parameter.shape, where).float()
     ignored = sorted(tensors.keys() - selected.keys())
     if ignored:
-        log.warning("left out, no part of pretraining: %s", ", ".join(ignored))
+        log.warning("not imported, since pretraining does not use these weights: %s", ", ".join(ignored))
     return selected, parts
 
 
@@ -171,10 +176,10 @@ def read_vocabulary(folder: Path) -> list[str]:
     path = folder / "vocab.txt"
     if path.exists():
         try:
-            # Entries may hold other line ends of Unicode.
+            # Do not use splitlines(): entries may contain other Unicode line separators.
             lines = path.read_bytes().decode("utf-8").split("\n")
         except UnicodeDecodeError as error:
-            raise PipelineError("not UTF-8", path, where=f"byte {error.start:,}", hint="fetch it again") from None
+            raise PipelineError("not UTF-8", path, where=f"byte {error.start:,}", hint="download it again") from None
         vocabulary = [line.removesuffix("\r") for line in lines]
         vocabulary = vocabulary[:-1] if vocabulary[-1] == "" else vocabulary
     else:
@@ -184,30 +189,30 @@ def read_vocabulary(folder: Path) -> list[str]:
         ids = model.get("vocab") if isinstance(model, dict) and model.get("type", "WordPiece") == "WordPiece" else None
         if not (isinstance(ids, dict) and ids and all(type(number) is int for number in ids.values())):
             kind = model.get("type") if isinstance(model, dict) else None
-            raise PipelineError("not a WordPiece vocabulary", kind, where=path, hint="give a folder with a vocab.txt")
+            raise PipelineError("not a WordPiece vocabulary", kind, where=path, hint="use a model with a vocab.txt")
         vocabulary = sorted(ids, key=ids.__getitem__)
         if sorted(ids.values()) != list(range(len(vocabulary))):
-            raise PipelineError("ids are not 0, 1, 2, ...", path, hint="give a folder with a vocab.txt")
+            raise PipelineError("vocabulary ids are not 0, 1, 2, ...", path, hint="use a model with a vocab.txt")
     twice = [entry for entry, count in Counter(vocabulary).items() if count > 1]
     if twice:
         entry = repr(twice[0])
-        raise PipelineError("an entry of the vocabulary occurs twice", entry, where=path, hint="fetch it again")
+        raise PipelineError("duplicate entry in the vocabulary", entry, where=path, hint="download the model again")
     return vocabulary
 
 
 def find_case(folder: Path, vocabulary: list[str]) -> bool:
-    # From ``tokenizer_config.json``, or else guessed from the vocabulary.
+    # Returns whether the tokenizer lower-cases text, from ``tokenizer_config.json``, or guessed from the vocabulary.
     path = folder / "tokenizer_config.json"
     config = read_json(path) if path.exists() else {}
     if not isinstance(config, dict):
-        raise PipelineError("not a tokenizer's config", shown(config), where=path, hint="fetch the model again")
+        raise PipelineError("not a JSON object", shown(config), where=path, hint="download the model again")
     lowercase = config.get("do_lower_case")
     if lowercase is not None and not isinstance(lowercase, bool):
         raise PipelineError(
-            "neither true nor false",
-            f"do_lower_case: {shown(lowercase)}",
+            "do_lower_case is not true or false",
+            shown(lowercase),
             where=path,
-            hint="fix it there, or fetch the model again",
+            hint="correct the value, or download the model again",
         )
     if lowercase is None:
         words = (entry for entry in vocabulary if not (entry.startswith("[") and entry.endswith("]")))
@@ -221,9 +226,9 @@ def find_case(folder: Path, vocabulary: list[str]) -> bool:
     for key, allowed in supported.items():
         if config.get(key) not in allowed:
             raise PipelineError(
-                "the tokenizer splits text in another way",
+                "unsupported tokenizer setting",
                 f"{key}: {json.dumps(config[key])}",
                 where=path,
-                hint="give a model whose tokenizer is that of google-research/bert",
+                hint="use a model whose tokenizer splits text like google-research/bert's",
             )
     return bool(lowercase)

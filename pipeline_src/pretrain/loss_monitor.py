@@ -1,4 +1,4 @@
-"""Is my loss normal? Compare a training with measured runs after as many tokens (``docs/lab/normal-loss.md``)."""
+"""Tell whether a training's loss is normal, by comparison with recorded runs (``docs/lab/normal-loss.md``)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pipeline_src.base.progress import log
 from pipeline_src.pretrain.phases import Phase
 from pipeline_src.training.trainer import Callback, Trainer
 
-# Its gaps are the nats by which the loss at [MASK] is below a unigram's.
+# The column `gap` says by how many nats the loss at [MASK] is below that of a unigram model.
 REFERENCE_RUNS = Path(__file__).with_name("reference_runs.tsv")
-# Runs of the same recipe are preferred.
+# Recorded runs that agree in these settings are preferred.
 RECIPE = ["architecture", "optimizer", "position_init"]
-# A comparable run differs by at most these factors.
+# A recorded run is comparable if its settings differ by at most these factors.
 MAX_RATIOS = {"num_hidden_layers": 3.0, "hidden_size": 1.7, "vocab_size": 3.0, "mask_prob": 2.5}
-# Nats around the comparable runs that are still normal: seeds differ by 0.1, texts by more.
+# A gap this many nats outside the range of comparable runs is still normal. Seeds change it by 0.1, texts by more.
 BAND = 0.3
-# Smallest gap -> stage of learning.
+# Smallest gap in nats -> what the model has learned.
 STAGES = {
     0.5: "beyond the plateau of counting words",
     0.1: "leaving the plateau of counting words",
@@ -32,7 +32,7 @@ STAGES = {
 
 
 class LossMonitor(Callback):
-    # The last comparison; None without a loss at [MASK], and except on the main process.
+    # Result of the last comparison. None if the objective has no loss at [MASK], and on all but the main process.
     status: dict[str, str | None] | None = None
 
     def __init__(self, phase: Phase, settings: Mapping[str, Any]) -> None:
@@ -45,7 +45,7 @@ class LossMonitor(Callback):
         if not math.isfinite(gap) or not trainer.distributed.is_main:
             return
         tokens = self._phase.tokens(trainer.state.step)
-        # A run that started from a pretrained model compares with none.
+        # The recorded runs start from random weights, so a run that continues a pretrained model is not compared.
         continued = self._phase.pretrain.continued
         runs = pd.read_csv(REFERENCE_RUNS, sep="\t")
         self.status = check_loss(gap, tokens, self._settings, runs, continued)
@@ -74,7 +74,7 @@ def check_loss(
 
 
 def expected_gaps(settings: Mapping[str, Any], tokens: float, runs: pd.DataFrame) -> list[float]:
-    # Runs that are known to have gone wrong are not compared.
+    # Leave out recorded runs that are known to have failed.
     comparable = runs["fault"].isna()
     comparable &= runs["objective"] == settings["objective"]
     for name, limit in MAX_RATIOS.items():
@@ -85,7 +85,8 @@ def expected_gaps(settings: Mapping[str, Any], tokens: float, runs: pd.DataFrame
         measured = 1e6 * run["tokens_m"].to_numpy()
         first = measured[0]
         last = measured[-1]
-        # Beyond a run's end, its last gap is used; it is too small, so no training is wrongly called behind.
+        # Up to 1.5 times the length of a recorded run, its last gap is used. A longer run would have a larger gap, so
+        # this never calls a normal training "behind".
         if tokens < 0.9 * first or tokens > 1.5 * last:
             continue
         gap = np.interp(math.log(tokens), np.log(measured), run["gap"])

@@ -1,4 +1,4 @@
-"""BERT (paper, section 3.1): masked language modelling, and next sentence prediction if examples are pairs."""
+"""BERT's objective (Devlin et al. 2018, section 3.1): masked language modelling, and labels of sentence pairs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pipeline_src.pretrain.mlm_objective import MLMObjective
 
 
 class BertObjective(MLMObjective):
-    """Mask or replace some tokens, and predict them from the text on both sides."""
+    """Predict masked or replaced tokens from the text on both sides."""
 
     spec = objective_spec("mlm")
     use = "pretraining"

@@ -1,4 +1,4 @@
-"""Base of masked and causal language modelling: predict tokens at some positions, and the label of each pair."""
+"""Base class of the objectives of masked and causal language modelling."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline_src.pretrain.validation import ValidationBatch, masked_lm_metrics
 from pipeline_src.study.schema import Section
 from pipeline_src.training.trainer import LossTerm
 
-# examples.pair_objective -> text for the model card
+# Value of examples.pair_objective -> text for the model card.
 PAIR_TASKS = {
     "nsp": " and next sentences",
     "nsp_balanced": " and next sentences",
@@ -23,14 +23,15 @@ PAIR_TASKS = {
 
 
 class MLMObjective(PretrainingObjective[TensorBatch]):
-    """An encoder with both pretraining heads (paper, appendix A.2).
+    """Train an encoder with a token head and a pair head (Devlin et al. 2018, appendix A.2).
 
-    The loss is the sum of the heads' mean losses. If examples are not pairs, only the first head has a loss, and the
-    second head and the pooler are not trained.
+    The loss is the sum of both heads' mean losses. If examples are not pairs, the pair head and the pooler are not
+    trained.
 
     Attributes:
-        use: key in ``StateDictAdapter.classes`` of the class with which transformers loads the model.
-        learns_tokens, learns_without_pairs: parts of the model card's text.
+        use: key of ``StateDictAdapter.classes`` for the class with which transformers loads the model.
+        learns_tokens: what the model card says that the token head learns.
+        learns_without_pairs: what the model card adds if examples are not pairs.
     """
 
     use: ClassVar[str]
@@ -51,7 +52,8 @@ class MLMObjective(PretrainingObjective[TensorBatch]):
         return {"mlm": work.predictions, "nsp": work.sequences}
 
     def forward(self, batch: TensorBatch) -> dict[str, LossTerm]:
-        # A decoder predicts nearly every token. Of an encoder's last block, only the outputs are computed.
+        # An encoder's last block is computed only for the outputs. A causal model predicts nearly every token, so its
+        # last block is computed for all.
         queries = None
         predicted = batch.predicted
         if not self.config.is_decoder:

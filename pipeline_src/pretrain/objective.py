@@ -1,8 +1,7 @@
 """Base class of pretraining objectives, and the function that loads one by name.
 
-An objective is a file that defines ``OBJECTIVE``, a subclass of
-``PretrainingObjective``. The file may only import what the stages of pretraining depend on anyway: then adding a file
-makes no trained model stale.
+An objective is a file that defines ``OBJECTIVE``, a subclass of ``PretrainingObjective``. The file may import only
+modules that the pretraining stages already depend on. A new objective then makes no trained model stale.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ from pipeline_src.training.trainer import B, Objective
 
 
 class SavedModel(NamedTuple):
-    # Its parameter names match Hugging Face's.
+    # Module whose parameter names are those of this project.
     module: nn.Module
     config: BertConfig
-    # The class that transformers loads it with.
+    # Name of the class with which transformers loads the model.
     huggingface_class: str
 
 
@@ -38,9 +37,9 @@ def ratio(total: Any, count: Any) -> float:
 
 
 class Metric(NamedTuple):
-    """Two sums over batches, from which ``compute`` returns a metric.
+    """Metric that ``compute`` derives from two sums over batches, for example a mean from a total and a count.
 
-    The sums are numbers or arrays.
+    ``total`` and ``count`` are numbers or arrays.
     """
 
     total: Any
@@ -49,18 +48,19 @@ class Metric(NamedTuple):
 
 
 class PretrainingObjective(Objective[B]):
-    """A pretraining objective: the module that owns the model or models.
+    """Base class of pretraining objectives: modules that own the trained models.
 
     Args:
-        pairs: the parameter ``examples.pair_objective``.
+        pairs: value of the setting ``examples.pair_objective``.
         objective_params: the section ``objectives.<name>`` of params.yaml.
 
     Attributes:
-        spec: facts that are read without importing torch; ``weights`` has the ``spec.terms`` that this run uses.
-        build_teacher: class or function that builds the teacher from its config; None if the objective has no teacher.
-        learns: what the model learns; in the model card, this follows "trained from scratch on".
-        predictor: name of the attribute whose model returns token logits first; None if no tokens are predicted.
-        teacher: the model to learn from, if any.
+        spec: description of the objective that can be read without importing torch. ``weights`` has those of
+            ``spec.terms`` that this run uses.
+        build_teacher: class or function that builds the teacher from its config. None: the objective has no teacher.
+        learns: what the model learns. In the model card, it follows the words "trained from scratch on".
+        predictor: name of the attribute with the model that predicts tokens. None: no tokens are predicted.
+        teacher: model that the student learns from, if any.
     """
 
     spec: ClassVar[ObjectiveSpec]
@@ -80,19 +80,19 @@ class PretrainingObjective(Objective[B]):
 
     @abstractmethod
     def saved_models(self) -> dict[str, SavedModel]:
-        """Return the models to save: subfolder -> model; ``""`` is the phase's own folder."""
+        """Return subfolder -> model to save in it, with ``""`` for the phase's own folder."""
 
     def validation_metrics(self, batch: Any) -> dict[str, Metric]:
-        """Return metric name -> ``Metric`` for a ``ValidationBatch``.
+        """Return the metrics of one ``ValidationBatch`` by name.
 
-        By default, these are the losses of the terms. Called on all processes, without dropout and gradients.
+        By default, these are the losses of the terms. The method runs on all processes, without dropout and gradients.
         """
         terms = self(batch.tensors)
         counts = self.loss_counts(batch.tensors.workload)
         return {f"{name}_loss": Metric(float(term.loss), counts[name]) for name, term in terms.items()}
 
     def set_teacher(self, teacher: nn.Module) -> None:
-        # The teacher does not become a submodule: it is not trained, saved or moved.
+        # Bypass nn.Module, so that the teacher is not a submodule and is not trained, saved or moved.
         self.__dict__["teacher"] = teacher
 
     def training_flops(self, work: Workload) -> int:
@@ -103,10 +103,7 @@ class PretrainingObjective(Objective[B]):
             load_weights(saved.module, folder / subfolder)
 
     def init_weights(self, generator: torch.Generator) -> None:
-        """Initialise all weights on the CPU, so that they are the same on every machine.
-
-        A submodule with a ``custom_init`` adjusts its weights afterwards.
-        """
+        """Initialise all weights. They must be on the CPU, so that they are the same on every machine."""
         initialise(self, generator)
 
     # The following methods are the same for all objectives.
@@ -117,7 +114,7 @@ class PretrainingObjective(Objective[B]):
         return ["loss", *(f"{term}_loss" for term in terms), *(f"{term}_accuracy" for term in terms)]
 
     def tie(self) -> None:
-        # ``to_empty`` has allocated shared parameters separately.
+        # ``to_empty`` has given shared parameters separate memory, so they are tied again.
         for model in self.children():
             if hasattr(model, "tie"):
                 model.tie()
@@ -127,14 +124,16 @@ class PretrainingObjective(Objective[B]):
     ) -> Tensor:
         if self.predictor is None:
             raise PipelineError(
-                "this objective predicts no words", type(self).__name__, hint="fine-tune the model instead"
+                "this objective trains no token predictions",
+                type(self).__name__,
+                hint="use a model of another objective, or fine-tune this one",
             )
         logits: Tensor = getattr(self, self.predictor)(ids, segments, cu_seqlens, predicted, max_seqlen)[0]
         return logits
 
     def gradient_clip_groups(self) -> list[list[nn.Parameter]]:
-        # By saved model: the weight of a model's term must not scale another model's gradients. Models that share
-        # parameters form one group; so do parameters of no saved model.
+        # Each saved model is a group, since one model's loss weight must not scale another model's gradients. If models
+        # share parameters, or a parameter belongs to no saved model, all parameters form one group.
         groups = [list(saved.module.parameters()) for saved in self.saved_models().values()]
         clipped = sorted(id(parameter) for group in groups for parameter in group)
         is_partition = clipped == sorted(map(id, self.parameters()))

@@ -1,4 +1,4 @@
-"""Write the outputs of a pretraining phase: model folders with cards, the curve, and the results."""
+"""Write the outputs of a pretraining phase: model folders with cards, the training curve, and the results."""
 
 from __future__ import annotations
 
@@ -55,12 +55,11 @@ class KeptModels(Callback):
 def save_models(
     folder: Path, phase: Phase, trainer: Trainer[Any], kept_models: KeptModels | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Write the models that the objective saves. All processes must call this.
-
-    A model has its tokenizer, card and training state.
+    """Write the objective's models with tokenizer, card and training state. All processes must call this.
 
     Returns:
-        Step -> path -> bytes and sha256 of the saved files, ``kept_models`` included; {} except on the main process.
+        Step -> path -> size in bytes and sha256, for all files of the model and of ``kept_models``. On processes other
+        than the main one, {}.
     """
     objective = trainer.objective
     is_main = trainer.distributed.is_main
@@ -122,7 +121,7 @@ def write_outputs(
     loss_status: Mapping[str, str | None] | None,
     positions: Mapping[str, float],
 ) -> None:
-    # ``trainer.metrics`` and ``positions``, losses by position, must be the final model's.
+    # ``trainer.metrics`` and ``positions`` (losses by position) must have been measured with the final model.
     assert trainer.compute_tracker is not None
     files = save_models(PRETRAINED / phase.name, phase, trainer, kept_models)
     if not trainer.distributed.is_main:
@@ -147,7 +146,8 @@ def write_outputs(
         "validation": trainer.metrics,
         "shown_examples": shown_examples(examples, tokenizer, phase.seed),
         "ledger": {
-            # Not the code's fingerprint: an edit that computes the same gives the same bytes. dvc.lock has it.
+            # Leave out the fingerprint of the code, which dvc.lock has. An edit that does not change the computation
+            # then gives the same bytes.
             "identity": {key: value for key, value in checkpointer.identity.items() if key != "code"},
             "machine": {**checkpointer.machine, "mixed": checkpointer.mixed},
             "files": files,
@@ -183,7 +183,7 @@ def source_losses(curve: Sequence[Mapping[str, float]], names: Sequence[str]) ->
 def write_curve(
     path: Path, curve: Sequence[Mapping[str, float]], objective: PretrainingObjective[Any], by_source: Sequence[str]
 ) -> None:
-    # A column without values, such as for a term with weight 0, stays empty.
+    # A column without values, for example that of a loss term with weight 0, is written empty.
     metrics = [*objective.spec.validation_columns, *by_source]
     columns = ["step", *objective.columns(), "grad_norm", "learning_rate"]
     columns += [f"validation_{name}" for name in metrics]

@@ -1,4 +1,4 @@
-"""The parameters of one phase of pretraining (paper, appendix A.2)."""
+"""Settings of one phase of pretraining (Devlin et al. 2018, appendix A.2)."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ FIRST_PHASE = PRETRAINED / "phase1"
 
 @dataclass(frozen=True)
 class Phase:
-    """The parameters of one phase, from params.yaml and machine.yaml.
+    """Settings of one phase, from params.yaml and machine.yaml.
 
-    Steps are counted over all phases. ``pretrain`` and ``model`` get the values of ``pretrain.later_phases``, which the
-    results record too.
+    Steps are counted over all phases. If ``pretrain.later_phases`` overrides settings for this phase, ``pretrain`` and
+    ``model`` have the overridden values.
     """
 
     name: str
@@ -36,21 +36,21 @@ class Phase:
     pretrain: PretrainParams
     machine: Machine = DEFAULT_MACHINE
     objectives: ObjectivesParams = DEFAULT_OBJECTIVES
-    # Phase -> sequences in a batch, for all phases.
+    # Name of each phase -> number of sequences in its batches.
     batch_sizes: dict[str, int] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         names = self.pretrain.steps.names
         if self.name not in names:
-            raise PipelineError("unknown phase", self.name, where="--phase", hint=f"give {' or '.join(names)}")
+            raise PipelineError("unknown phase", self.name, where="--phase", hint=f"use {' or '.join(names)}")
         batch_sizes = {name: self.pretrain.batch_size(name) for name in names}
-        # The class is frozen, so attributes are set by object.
+        # The dataclass is frozen, so attributes are set with object.__setattr__.
         object.__setattr__(self, "batch_sizes", batch_sizes)
         later_phases = self.pretrain.later_phases
         if self.name in later_phases:
             pretrain = self.pretrain.model_copy(update={"train_batch_size": batch_sizes[self.name]})
             object.__setattr__(self, "pretrain", pretrain)
-        # A phase keeps the theta of the phase before it, unless it sets one.
+        # A phase without a theta of its own keeps that of the previous phase.
         for name in names[2 : names.index(self.name) + 1]:
             theta = later_phases[name].global_rope_theta
             if theta:
@@ -110,7 +110,7 @@ class Phase:
         return int(self.examples_manifest[self.name]["length"])
 
     def tokens(self, step: int) -> int:
-        # Phases before are included, all sequences full.
+        # Number of tokens in training up to ``step``, with all earlier phases, if every sequence is full.
         steps = dict(self.pretrain.steps) | {self.name: step - self.first}
         return sum(
             steps[name] * self.batch_sizes[name] * int(self.examples_manifest[name]["length"])
@@ -126,7 +126,7 @@ class Phase:
 
 
 class StepRange(NamedTuple):
-    # Folder of the model to start from, with its training state; None: initial weights.
+    # Folder of the model and training state to start from. None: start from initial weights.
     start: Path | None
     first: int
     last: int

@@ -1,7 +1,7 @@
-"""Stages ``pretrain_phase1``, ``pretrain_phase2``, ``pretrain@phase3`` ...: train one encoder (paper, appendix A.2).
+"""Stages ``pretrain_phase1``, ``pretrain_phase2``, ``pretrain@phase3``, ...: pretrain an encoder.
 
-``PhaseTraining`` runs a phase; the functions that it calls follow. The objective decides what is
-learned: masked words and next sentences in the paper.
+The phases are described in Devlin et al. 2018, appendix A.2. The objective decides what the encoder learns, for example
+to predict masked words and next sentences.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from pipeline_src.training.stop import StopRequest, catch_stop_requests
 from pipeline_src.training.throughput import ComputeTracker
 from pipeline_src.training.trainer import CurveLogger, Trainer, make_trainer
 
-# The module whose code, with all that it imports, decides the result.
+# The code of this module, and of all modules that it imports, is part of the training's identity.
 CODE = "pipeline_src.pretrain.pretrain"
-# Small files that identify the training data, since they hold its checksums.
+# Small files that contain checksums of the training data, and so identify it.
 DATA = {
     "tokens": TOKENS / "manifest.json",
     "examples": EXAMPLES / "manifest.json",
@@ -66,13 +66,13 @@ def run(
     phase: str,
     machine: Machine = DEFAULT_MACHINE,
 ) -> None:
-    """Train one phase, and write its model, metrics and curve.
+    """Train one phase, and write its model, metrics and training curve.
 
-    It reads tokens, examples and the phase before. Training continues from the newest checkpoint with the same
-    parameters, data and code. A phase of 0 steps writes its initial model.
+    The phase starts from the previous phase's model, or resumes from the newest checkpoint with the same settings, data
+    and code. A phase of 0 steps writes its initial model.
 
     Raises:
-        Interrupted: a signal requested a stop; the training state is saved.
+        Interrupted: a signal requested a stop, and a checkpoint was saved.
     """
     check_settings()
     params = Phase(phase, seed, mask_prob, model, pretrain, machine, objectives)
@@ -114,7 +114,7 @@ class PhaseTraining:
         self.curve = CurveLogger([max(1, phase.total // params.log_points), params.eval_steps], last)
         self.monitor = LossMonitor(phase, run_settings(phase, objective.config))
         self.kept_models = KeptModels(phase, self.checkpointer)
-        # In this order: the later ones read the validator's metrics.
+        # The order matters: the callbacks after the validator read its metrics.
         trainer.callbacks = [self.validator, self.curve, self.monitor, self.kept_models, self.checkpointer]
 
     def run(self) -> None:
@@ -127,7 +127,7 @@ class PhaseTraining:
         assert compute_tracker is not None
         first = trainer.state.step
 
-        # Measure the start model.
+        # Measure the start model on the validation set before the first step.
         if phase.pretrain.continued and first == phase.first:
             compute_tracker.start()
             with compute_tracker.aside():
@@ -178,13 +178,13 @@ def make_phase_trainer(
     step_range: StepRange | None = None,
     checkpointer: Checkpointer | None = None,
 ) -> Trainer[TensorBatch]:
-    """Return the trainer of a phase.
+    """Return the trainer of a phase, with the weights from which it starts.
 
-    It starts from the newest checkpoint, a saved model or initial weights.
+    These come from the newest checkpoint. If there is none, they come from a saved model or are initialised.
 
     Args:
-        step_range: steps to take; None: all steps of the phase.
-        checkpointer: finds checkpoints; None: do not resume from a checkpoint, and do not count compute.
+        step_range: steps to take. None: all steps of the phase.
+        checkpointer: finds and restores checkpoints. None: training does not resume, and compute is not measured.
     """
     start, first, last = step_range or StepRange(phase.start, phase.first, phase.last)
     if phase.pretrain.train_batch_size < distributed.world_size:
@@ -229,16 +229,16 @@ def make_phase_trainer(
         steps = load_state(start / TRAINING_STATE, objective.checkpoint_parameters(), trainer.optimizer)
         if steps != first:
             raise PipelineError(
-                "the phase before took another number of steps",
+                "the previous phase was trained for another number of steps",
                 f"{steps}, not {first}",
                 where=start,
-                hint="run its stage again",
+                hint="run the stage of the previous phase again",
             )
     return trainer
 
 
 def checkpoint_identity(phase: Phase) -> dict[str, Any]:
-    # Trainings that are equal in these end in the same bytes.
+    # Two trainings with the same identity, on the same machine, give the same bytes.
     files = dict(DATA)
     if phase.start is not None:
         before = "first phase" if phase.start == FIRST_PHASE else "phase before"
@@ -249,7 +249,7 @@ def checkpoint_identity(phase: Phase) -> dict[str, Any]:
         files |= {f"start model's {path.name}": path for path in model_files(START_MODEL)}
     for path in files.values():
         if not path.exists():
-            raise PipelineError("training has nothing to read", path, hint="run the stages before, or `dvc pull`")
+            raise PipelineError("an input of training is missing", path, hint="run the earlier stages, or `dvc pull`")
     members = [
         member_module("models", phase.model.architecture),
         member_module("objectives", phase.pretrain.objective),
@@ -330,7 +330,7 @@ def phase_capacity(
             where="machine.yaml, pretrain.fixed_capacity",
             hint="set fixed_capacity: auto",
         )
-    # Other back ends compute on padded [sequences, length] rectangles, which filler sequences would double.
+    # Filler sequences would double the work of attention back ends that pad to [sequences, length].
     is_unpadded = attention == "flash_varlen" and not architecture_spec(phase.model.architecture).pads_sequences
     if reason or (setting == "auto" and not is_unpadded):
         return None

@@ -1,7 +1,7 @@
-"""Stage ``start_model``: fetch and import the model from which pretraining continues.
+"""Stage ``start_model``: download and import the model from which pretraining continues.
 
-``data/start_model`` is the model in this project's layout, with a ``manifest.json`` that lists its parts. In a study
-that starts from random weights, it holds only the manifest.
+The output ``data/start_model`` is a model folder with a ``manifest.json`` that lists the model's parts. If a study
+starts from random weights, the folder holds only the manifest.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pipeline_src.study.pretrain import PretrainParams
 
 
 def run(*, pretrain: PretrainParams, model: ModelParams, examples: ExamplesParams) -> None:
-    """Write ``data/start_model``."""
+    """Write ``data/start_model``, the model that ``pretrain.init_from`` names."""
     with atomic_directory(START_MODEL) as output:
         parts = []
         if pretrain.continued:
@@ -45,7 +45,7 @@ def import_start_model(
     )
     missing = [part for part in PARTS if part not in imported.parts]
     if missing:
-        log.info("not in it, so pretraining starts it from random weights: %s", ", ".join(missing))
+        log.info("the start model lacks these parts, which start from random weights: %s", ", ".join(missing))
     return imported.parts
 
 
@@ -54,12 +54,12 @@ def check_fits_study(config: BertConfig, model: ModelParams, examples: ExamplesP
     limit = config.longest_input
     length = examples.max_seq_length.longest
     if config.is_decoder:
-        hint = "give a masked model"
+        hint = "set pretrain.init_from to a masked language model"
         raise PipelineError("the start model is a causal model", "is_decoder", where=where, hint=hint)
     if limit < length:
         raise PipelineError(
-            "the start model takes shorter sequences",
-            f"{limit} tokens, not {length}",
+            "the start model's maximum length is too short",
+            f"{limit} tokens, and the study uses {length}",
             where=where,
             hint=f"set all of examples.max_seq_length to at most {limit}",
         )

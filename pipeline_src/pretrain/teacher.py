@@ -1,4 +1,4 @@
-"""Loading the trained model that a student learns from."""
+"""Load the teacher, the trained model that a student learns from."""
 
 from __future__ import annotations
 
@@ -28,47 +28,50 @@ def load_teacher(
     device: torch.device,
     key: str,
 ) -> Model:
-    """Load a model that can teach ``student``.
+    """Load a teacher for ``student``, in evaluation mode, without dropout and gradients.
 
-    It is in evaluation mode, without dropout and gradients. ``make`` builds the model from its config; errors name
-    ``key``, the parameter that is set to ``folder``.
+    Args:
+        folder: model folder of the teacher.
+        make: function that builds the teacher from its config.
+        tokenizer: the student's tokenizer, whose vocabulary the teacher must have.
+        key: name of the setting that gives ``folder``, for errors.
     """
     if not (folder / "config.json").exists():
         raise PipelineError(
-            "no teacher here",
+            "the teacher's folder has no config.json",
             folder,
             where=key,
-            hint="name one that holds a trained model with the same vocabulary",
+            hint="set it to the folder of a trained model with the same vocabulary",
         )
     config = replace(load_config(folder, dropout=0.0), attention=student.attention)
     known = {BERT.model_type, student.names.model_type}
     if config.names.model_type not in known:
         raise PipelineError(
-            "a teacher of another architecture",
+            "unsupported architecture of the teacher",
             config.names.model_type,
             where=folder,
-            hint=f"give one of {' or '.join(sorted(known))}: the stage depends on no other one's code",
+            hint=f"use a teacher of the architecture {' or '.join(sorted(known))}",
         )
     if config.is_decoder:
         raise PipelineError(
             "the teacher is a causal model",
             folder,
             where=key,
-            hint="teach with a model that was pretrained on masked words",
+            hint="set it to a model that was pretrained on masked words",
         )
     if load_tokenizer(folder).get_vocab() != tokenizer.get_vocab():
         raise PipelineError(
-            "a teacher of another vocabulary",
+            "teacher and student have different vocabularies",
             folder,
             where=key,
-            hint="teach with a model that was pretrained on this study's vocabulary, or take its vocabulary",
+            hint="use a teacher that was pretrained with this study's vocabulary, or set the study to the teacher's",
         )
     if config.longest_input < student.longest_input:
         raise PipelineError(
-            "the teacher takes shorter sequences",
+            "the teacher's maximum length is shorter than the student's",
             f"{config.longest_input} tokens",
             where=folder,
-            hint=f"set model.max_position_embeddings to at most {config.longest_input}, or take another teacher",
+            hint=f"set model.max_position_embeddings to at most {config.longest_input}, or use another teacher",
         )
     model = make(config)
     load_weights(model, folder)

@@ -1,4 +1,4 @@
-"""Send the curve, while training runs, to the trackers that machine.yaml names."""
+"""Send the training curve to the trackers that machine.yaml names, while training runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline_src.base.files import atomic_file
 from pipeline_src.base.paths import LOGS
 from pipeline_src.base.progress import log
 
-# Variables that wandb reads: it writes to this machine, and does not hold up steps.
+# Defaults of wandb's environment variables: it writes to this machine only, and does not delay training.
 DEFAULTS = {
     "WANDB_DIR": str(LOGS),
     "WANDB_ERROR_REPORTING": "false",
@@ -26,7 +26,7 @@ DEFAULTS = {
 
 class Run(NamedTuple):
     phase: str
-    # Hash of parameters, data and code; unchanged when training resumes.
+    # Hash of settings, data and code. It does not change when training resumes.
     identity: str
     params: dict[str, Any]
     # Number of steps taken so far.
@@ -62,17 +62,17 @@ class Tracker:
             if name == "dvclive":
                 raise
             self._backends.pop(name, None)
-            log.warning("training goes on without %s: %s: %s", name, type(error).__name__, error)
+            log.warning("training continues without %s: %s: %s", name, type(error).__name__, error)
 
 
 class DVCLiveFiles:
-    """Write (step, value) rows to ``plots/metrics/<name>.tsv``.
+    """Write (step, value) rows to ``plots/metrics/<name>.tsv``, in dvclive's layout.
 
-    ``dvc plots show -x step`` draws them.
+    ``dvc plots show -x step`` plots these files.
     """
 
-    # dvclive (3.49) cannot do it: a run that continues from a checkpoint must drop the rows that a killed run wrote
-    # after that checkpoint, but `Live(resume=True)` appends them again.
+    # dvclive itself (3.49) would write rows twice. A run that resumes from a checkpoint must drop the rows that the
+    # killed run wrote after this checkpoint, but `Live(resume=True)` keeps them.
 
     def __init__(self, run: Run) -> None:
         self._metrics = LOGS / "dvclive" / run.phase / "plots" / "metrics"
@@ -93,7 +93,7 @@ class DVCLiveFiles:
 
 def _drop_rows_after(path: Path, step: int) -> None:
     text = path.read_text(encoding="utf-8", errors="replace")
-    # What follows the last line end is nothing, or a row that was cut off.
+    # After the last newline there is nothing, or a truncated row, which is dropped.
     header, *rows = text.split("\n")[:-1] or [""]
     matches = [re.fullmatch(r"(\d+)\t[^\t]*", row) for row in rows]
     earlier = [match[0] for match in matches if match and int(match[1]) <= step]
@@ -108,7 +108,7 @@ class TensorBoard:
     def __init__(self, run: Run) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        # Rows of the steps that are taken again are hidden.
+        # purge_step hides the rows of steps that are repeated after a restart.
         self._writer = SummaryWriter(str(LOGS / "tensorboard" / run.phase), purge_step=run.first_step + 1)
         self._writer.add_text("params", str(run.params), run.first_step)
 
@@ -124,13 +124,13 @@ class TensorBoard:
 def open_wandb(run: Run) -> Any:
     import wandb
 
-    # Offline, wandb cannot know of earlier runs. Online, it ignores the steps that it already has.
+    # Offline, wandb cannot resume an earlier run. Online, it ignores steps that it already has.
     resume = "allow" if os.environ["WANDB_MODE"] == "online" else None
     name = f"{run.phase}-{run.identity}"
     return wandb.init(id=name, name=name, config=run.params, resume=resume)
 
 
-# Each opens or continues the record of a run, with the methods `log(values, step)` and `finish()`.
+# Each of these opens or resumes the record of a run, and returns an object with `log(values, step)` and `finish()`.
 BACKENDS: dict[str, Callable[[Run], Any]] = {
     "dvclive": DVCLiveFiles,
     "tensorboard": TensorBoard,

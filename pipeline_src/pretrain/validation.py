@@ -1,4 +1,4 @@
-"""Metrics of masked and causal language modelling, and the callback that measures the model on held-out text."""
+"""Measure a model on the validation set, with the metrics of masked and causal language modelling."""
 
 from __future__ import annotations
 
@@ -26,31 +26,30 @@ from pipeline_src.training.batches import to_device
 from pipeline_src.training.distributed import Distributed, reshard
 from pipeline_src.training.trainer import Callback, Trainer
 
-# The paper's rate, for every study, so that studies compare.
+# All studies are validated with the masking rate of Devlin et al. 2018, so that their losses can be compared.
 MASK_PROB = 0.15
 SEED = 0
-# Positions whose losses are measured together: the paper's longest sequence.
+# The first range of positions, over which the loss is averaged, has this size, BERT's maximum length.
 MIN_RANGE = 512
-# The perplexity of a larger loss, such as a diverged model's, may be infinite.
+# Losses above this, such as a diverged model's, are cut: exp(loss) would overflow.
 MAX_NATS = 700.0
 MAX_BATCH_TOKENS = 16_384
-# A prediction needs memory for logits over the vocabulary.
+# Each prediction needs memory for its logits over the vocabulary, so their number is limited too.
 MAX_BATCH_PREDICTIONS = 4_096
 
 
 @dataclass(frozen=True)
 class ValidationBatch:
-    """Validation examples, masked at the paper's 15 %.
-
-    So studies with different rates compare.
+    """Batch of validation examples with P predictions, masked at 15 % in every study.
 
     Attributes:
-        unseen: whether the model predicts a token from its context alone: it sees [MASK], or is causal, bool [P].
-        unigram_losses: cross-entropy of each label under add-one unigram counts of the training text, float64 [P];
-            None if they are not compared with.
+        unseen: True if the model does not see the token that it predicts, because the input is [MASK] or the model is
+            causal, bool [P].
+        unigram_losses: cross-entropy of each label in a unigram model of the training text, float64 [P]. None: no
+            comparison with a unigram model.
         sources: index of each prediction's source in ``source_names``, int64 [P].
         positions: position of each prediction in its sequence, int64 [P].
-        ranges: ranges of positions to measure, see ``position_ranges``.
+        ranges: ranges of positions whose loss is measured (see ``position_ranges``).
     """
 
     tensors: TensorBatch
@@ -64,13 +63,14 @@ class ValidationBatch:
 
 
 def masked_lm_metrics(model: nn.Module, batch: ValidationBatch) -> dict[str, Metric]:
-    """Return the metrics of a model that predicts tokens and perhaps labels of pairs.
+    """Return the metrics of a model that predicts tokens, and perhaps labels of pairs.
 
     Returns:
-        ``mlm_loss`` (nats), ``mlm_perplexity`` and ``mlm_accuracy`` over all predicted tokens; ``mask_loss`` and
-        ``unigram_loss`` over the unseen tokens; for pairs ``nsp_loss``, ``nsp_accuracy`` and the larger class's share,
-        ``nsp_majority``; ``mlm_loss_<source>`` for each source; ``<first>-<last>``, the MLM loss, for each
-        range of positions; and the numbers of ``examples`` and ``predictions``.
+        - over all predicted tokens: ``mlm_loss`` (nats), ``mlm_perplexity``, ``mlm_accuracy``
+        - over the unseen tokens: ``mask_loss``, ``unigram_loss``
+        - for pairs: ``nsp_loss``, ``nsp_accuracy``, and ``nsp_majority``, the share of the more frequent label
+        - MLM loss of each source, ``mlm_loss_<source>``, and of each range of positions, ``<first>-<last>``
+        - counts: ``examples``, ``predictions``
     """
     tensors = batch.tensors
     tokens, pairs = model(tensors.ids, tensors.segments, tensors.cu_seqlens, tensors.predicted, tensors.max_seqlen)
@@ -82,7 +82,7 @@ def masked_lm_metrics(model: nn.Module, batch: ValidationBatch) -> dict[str, Met
         "examples": Metric(tensors.workload.sequences, 0, _total),
         "predictions": Metric(len(losses), 0, _total),
     }
-    # If only a few tokens are predicted, all may be visible.
+    # In a small batch, no predicted token may be [MASK].
     unseen = batch.unseen
     if unseen.any():
         metrics["mask_loss"] = Metric(losses[unseen].sum(), unseen.sum())
@@ -106,7 +106,7 @@ def masked_lm_metrics(model: nn.Module, batch: ValidationBatch) -> dict[str, Met
 
 
 def position_ranges(length: int) -> list[tuple[int, int]]:
-    # 0-511, 512-1023, 1024-2047 ... up to ``length``; none for up to 512 tokens.
+    # Returns (first, stop) pairs: 0-511, 512-1023, 1024-2047, ... up to ``length``. Returns [] if ``length`` <= 512.
     edges = [0]
     stop = MIN_RANGE
     while stop < length:
@@ -117,7 +117,8 @@ def position_ranges(length: int) -> list[tuple[int, int]]:
 
 def losses_and_correct(logits: Tensor, labels: Tensor) -> tuple[np.ndarray, np.ndarray]:
     losses = torch.nn.functional.cross_entropy(logits.float(), labels, reduction="none")
-    # A comparison with the maximum takes half the time of argmax. But in bfloat16, many logits are equal.
+    # Comparing with the maximum takes half the time of argmax. But bfloat16 logits have many ties, for which it would
+    # count several tokens as predicted.
     if logits.dtype == torch.float32:
         of_label = logits.gather(1, labels[:, None]).squeeze(1)
         correct = of_label >= logits.amax(dim=1)
@@ -141,12 +142,13 @@ def _total(total: float, count: float) -> int:
 def shared_batches(
     examples: PretrainingExamples, distributed: Distributed, max_predictions: int = MAX_BATCH_PREDICTIONS
 ) -> Iterator[tuple[PretrainingBatch, bool]]:
-    # All processes get the same number of batches; batches that are repeated for this do not count.
+    # Yields (batch, whether it counts). All processes get the same number of batches, so that they call collectives
+    # equally often. A batch that is repeated for this reason does not count.
     max_seqlen = examples.lengths().max(keepdims=True)
     per_example = int(examples.collator.num_predictions(max_seqlen)[0])
     size = max(1, min(MAX_BATCH_TOKENS // int(max_seqlen[0]), max_predictions // max(1, per_example)))
 
-    # Five batches on two processes: 0 2 4 and 1 3 0, whose last one does not count.
+    # For example, of five batches, process 0 gets 0 2 4, and process 1 gets 1 3 0, of which the last does not count.
     num_batches = -(-len(examples) // size)
     rounds = -(-num_batches // distributed.world_size)
     for turn in range(rounds):
@@ -159,7 +161,7 @@ def shared_batches(
 def open_validation_examples(
     phase: str, tokenizer: Tokenizer, objective: str, architecture: str
 ) -> PretrainingExamples:
-    # The same masks whatever the study's rate and seed.
+    # The masks are the same in all studies, whatever their masking rate and seed.
     return open_examples(phase, "validation", tokenizer, MASK_PROB, Masking(), SEED, objective, architecture)
 
 
@@ -187,12 +189,12 @@ class ValidationSet:
         self.examples = open_validation_examples(phase, tokenizer, objective, architecture)
         if by_source:
             self.examples.assign_sources(source_documents("validation"))
-        # The metrics of each source's text.
+        # Names of the metrics that are measured per source.
         self.by_source = [f"mlm_loss_{name}" for name in self.examples.sources]
 
     @cached_property
     def train_counts(self) -> np.ndarray:
-        # The main process counts, at the first measurement.
+        # Token counts of the training text. The main process counts them, at the first measurement.
         counts = self.store.counts(self.tokenizer.get_vocab_size()) if self.distributed.is_main else None
         return self.distributed.gather(counts)[0]
 
@@ -226,13 +228,13 @@ def measure_examples(
     max_predictions: int = MAX_BATCH_PREDICTIONS,
     ranges: Sequence[tuple[int, int]] = (),
 ) -> dict[str, float]:
-    """Return the objective's metrics on ``examples``, without dropout.
+    """Return the objective's metrics on ``examples``, without dropout. All processes must call this.
 
-    All processes must call this. The number of processes changes no metric. ``gap`` is ``unigram_loss`` minus
-    ``mask_loss``.
+    The metrics do not depend on the number of processes. Besides those of ``validation_metrics``, the result has
+    ``gap``, which is ``unigram_loss`` minus ``mask_loss``.
 
     Args:
-        unigram_losses: result of ``unigram_cross_entropy``; None if the objective predicts no tokens.
+        unigram_losses: result of ``unigram_cross_entropy``. None: no comparison with a unigram model.
     """
     training = objective.training
     sums: dict[str, Metric] = {}
@@ -247,7 +249,7 @@ def measure_examples(
         prepared = ValidationBatch(
             tensors, examples.has_pairs, unseen, losses, sources, examples.sources, positions, ranges
         )
-        # In inference_mode, FSDP would gather weights that cannot be trained afterwards.
+        # no_grad, since weights that FSDP gathers under inference_mode could not be trained afterwards.
         with torch.no_grad(), distributed.autocast():
             measured = objective.validation_metrics(prepared)
         if is_counted:
@@ -271,10 +273,10 @@ def _add(sums: dict[str, Metric], metrics: Mapping[str, Metric]) -> None:
 
 
 class Validator(Callback):
-    """Measure the validation set, except after the last step.
+    """Measure the model on the validation set every ``every`` steps, except after the last step.
 
-    Its metrics go into the curve, and choose the best checkpoint. The metrics in ``columns``, and those of each source,
-    are in the curve as ``validation_<metric>``.
+    The metrics select the best checkpoint. Those in ``columns``, and the loss of each source, are columns
+    ``validation_<metric>`` of the training curve.
     """
 
     def __init__(self, validation: ValidationSet, columns: Sequence[str], every: int | None, last: int) -> None:

@@ -1,6 +1,6 @@
 """ALBERT (Lan et al. 2020): factorized embeddings, and one block shared by all layers.
 
-Sentence order prediction, n-gram masking and LAMB are not part of the encoder; parameters of the study set them.
+Sentence order prediction, n-gram masking and LAMB are not part of the encoder. They are settings in params.yaml.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pipeline_src.model.adapter import StateDictAdapter, huggingface_classes
 from pipeline_src.model.bert import Architecture
 from pipeline_src.model.flops import Workload, training_flops
 
-# The shared block.
+# Prefixes of the shared block's parameter names, for transformers and for this project.
 HF_BLOCK = "albert.encoder.albert_layer_groups.0.albert_layers.0."
 BLOCK = "bert.encoder.layer.0."
-# Parameters of the block, ours -> theirs.
+# Names of the block's layers: this project -> transformers.
 PARTS = {
     "attention.self.": "attention.",
     "attention.output.": "attention.",
@@ -65,12 +65,12 @@ ALBERT = StateDictAdapter(
 
 
 class AlbertConfig(FactorizedConfig):
-    # It projects its embeddings even if they are as wide as the encoder, as in transformers.
+    # As in transformers, embeddings are projected even if they are as wide as the hidden states.
 
     names: ClassVar[StateDictAdapter] = ALBERT
 
     def training_flops(self, work: Workload) -> int:
-        # Without a projection, ``training_flops`` counts none.
+        # ``training_flops`` counts no projection if embeddings are as wide as the hidden states, but ALBERT has one.
         same_width = self.embedding_size == self.hidden_size
         return training_flops(self, work) + (6 * self.hidden_size**2 * work.tokens if same_width else 0)
 

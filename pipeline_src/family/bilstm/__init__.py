@@ -5,7 +5,7 @@ from pipeline_src.base.registry import ArchitectureSpec, ObjectiveSpec
 ARCHITECTURES = {
     "bilstm": ArchitectureSpec(
         pads_sequences=True,
-        # Each direction has half of it.
+        # The hidden size must be even, since each direction has half of it.
         even="hidden",
         refused_objectives={
             "clm": "one of its halves reads from the end; bilm is learnt by each half",
@@ -19,7 +19,7 @@ OBJECTIVES = {
         validation_columns=("mlm_loss", "mlm_accuracy"),
         collator="clm",
         refused_pairs="nothing reads both of a pair's segments",
-        # Its directions never meet; another encoder would see the tokens to predict.
+        # In a BiLSTM, the two directions are never combined. Another encoder would see the tokens to predict.
         only_architectures=("bilstm",),
     )
 }

@@ -1,7 +1,7 @@
 """Bidirectional LSTM language model after ELMo (Peters et al. 2018): a forward and a backward LSTM, never combined.
 
-The first half of a hidden state is the forward LSTM's, the second half the backward LSTM's. Unlike the original, this
-model reads the study's tokens instead of characters and does not clip cells.
+The first half of a hidden state comes from the forward LSTM, the second half from the backward LSTM. Unlike ELMo, the
+model reads the study's tokens instead of characters, and does not clip cell states.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pipeline_src.model.lstm import run_lstm, run_padded_lstm
 
 
 def reversed_positions(layout: PackedBatch) -> Tensor:
-    # The index of each token's mirror image in its sequence, int64 [T].
+    # Returns indices that reverse each sequence in place, int64 [T]. Sequences of 2 and 3 tokens give 1 0 4 3 2.
     lengths = layout.cu_seqlens.diff()
     ends = torch.repeat_interleave(layout.last, lengths, output_size=len(layout.position))
     return ends - layout.position
@@ -31,7 +31,7 @@ BILSTM = StateDictAdapter(
     model_type="bilstm",
     title="Bidirectional LSTM",
     paper="Peters et al. 2018, [Deep contextualized word representations](https://arxiv.org/abs/1802.05365)",
-    # transformers has no BiLSTM.
+    # transformers has no BiLSTM, so the class names of BERT are used.
     classes={use: known for use, known in BERT.classes.items() if use != "causal_lm"},
     from_hf=((r"^bilstm\.", "bert."),),
     to_hf=((r"^bert\.", "bilstm."),),
@@ -40,7 +40,7 @@ BILSTM = StateDictAdapter(
 
 @dataclass(frozen=True)
 class BiLSTMConfig(BertConfig):
-    """Config of the BiLSTM: ``intermediate_size`` units per direction, projected to half of ``hidden_size``."""
+    """Config of the BiLSTM. Each direction has ``intermediate_size`` units, projected to ``hidden_size`` / 2."""
 
     names: ClassVar[StateDictAdapter] = BILSTM
 
@@ -49,8 +49,8 @@ class BiLSTMConfig(BertConfig):
         return self.hidden_size // 2
 
     def encoder_flops(self, work: Workload) -> int:
-        # FLOPs of the LSTMs' four gates, which read input and previous output, and of their projections. A gradient of
-        # the previous output is not computed at a sequence's first token, where it is constant.
+        # An LSTM has four gates, which read the input and the previous output, and a projection. At the first token of
+        # a sequence, the previous output is constant and needs no gradient.
         units = self.intermediate_size
         half = self.hidden_size // 2
         layer_flops = 6 * (4 * units * 2 * half + units * half) * work.tokens - 2 * 4 * units * half * work.sequences
@@ -61,7 +61,7 @@ class BiLSTMConfig(BertConfig):
 
 
 class TokenVectors(nn.Module):
-    # The embeddings are repeated for both directions, [T] -> [T, H].
+    # Looks up token embeddings, and repeats them for both directions, [T] -> [T, H].
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class TokenVectors(nn.Module):
 
 
 class Layer(nn.Module):
-    # The first layer has none (allenai/bilm-tf, training.py).
+    # Whether the layer has a residual connection. The first layer has none (allenai/bilm-tf, training.py).
     residual = True
 
     def __init__(self, config: BertConfig) -> None:
@@ -111,7 +111,7 @@ class BothDirections(Encoder):
 
 
 class BiLSTMEncoder(Bert):
-    """The BiLSTM encoder, and a pooler over the first token, which the backward LSTM reads last."""
+    """BiLSTM encoder with a pooler over the first token, which the backward LSTM reads last."""
 
     Embeddings = TokenVectors
     Encoder = BothDirections

@@ -1,4 +1,7 @@
-"""ELMo (Peters et al. 2018, section 3.1): predict each token from the text before it, and from the text after it."""
+"""ELMo's objective: predict each token from the text before it and from the text after it.
+
+See Peters et al. 2018, section 3.1.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from pipeline_src.training.trainer import LossTerm
 
 
 class LanguageModels(nn.Module):
-    """A forward and a backward language model; they share the embedding matrix, which is also the decoder's weight."""
+    """Forward and backward language model with one embedding matrix, tied to the decoder of both."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -33,25 +36,28 @@ class LanguageModels(nn.Module):
         self.cls["predictions"]["decoder"].weight = self.bert.embeddings.word_embeddings.weight
 
     def directions(self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, max_seqlen: int | None) -> Sequence[Tensor]:
-        # The hidden states of the forward and of the backward model, [T, H / 2] each.
+        # Returns the hidden states of the forward model and of the backward model, [T, H / 2] each.
         layout = PackedBatch.of(cu_seqlens, len(ids), max_seqlen)
         return self.bert.encode(ids, segments, layout).chunk(2, dim=-1)
 
     def forward(
         self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, predicted: Tensor, max_seqlen: int | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return the next token's logits at ``predicted``, [P, vocab_size], and logits for pairs, all 0, [B, 2]."""
+        """Return logits of the token after each of ``predicted``, [P, vocab_size], and zeros [B, 2] as pair logits."""
         forward = self.directions(ids, segments, cu_seqlens, max_seqlen)[0]
         logits = self.cls["predictions"]["decoder"](forward.index_select(0, predicted))
         return logits, logits.new_zeros(len(cu_seqlens) - 1, 2)
 
 
 class BiLMObjective(PretrainingObjective[TensorBatch]):
-    """Minimise the mean of both models' losses; ``mlm`` in the curve is the forward model's loss."""
+    """Minimise the mean loss of both language models.
+
+    The term ``mlm`` is the loss of the forward model, and ``backward`` that of the backward model.
+    """
 
     spec = objective_spec("bilm")
     learns = "the next word from those before it, and each from those after it"
-    # The config of a BiLSTM.
+    # A BiLSTMConfig.
     config: Any
 
     def __init__(self, config: BertConfig, pairs: str, objective_params: Section | None = None) -> None:
@@ -68,7 +74,8 @@ class BiLMObjective(PretrainingObjective[TensorBatch]):
         states = self.model.directions(batch.ids, batch.segments, batch.cu_seqlens, batch.max_seqlen)
         onward, back = states
         decoder = self.model.cls["predictions"]["decoder"]
-        # The forward model reads token i and predicts token i + 1; the backward model does it the other way round.
+        # The forward model reads token i and predicts token i + 1. The backward model reads token i + 1 and predicts
+        # token i.
         at = batch.predicted
         onward_states = onward.index_select(0, at)
         back_states = back.index_select(0, at + 1)
@@ -81,7 +88,7 @@ class BiLMObjective(PretrainingObjective[TensorBatch]):
         return masked_lm_metrics(self.model, batch)
 
     def training_flops(self, work: Workload) -> int:
-        # Each predicted position is decoded twice.
+        # Both models decode each predicted position.
         head = 2 * 6 * self.config.embedding_width * self.config.vocab_size * work.predictions
         return self.config.encoder_flops(work) + head
 

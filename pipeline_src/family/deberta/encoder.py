@@ -1,6 +1,6 @@
 """DeBERTa (He et al. 2021): disentangled attention over relative positions, and the enhanced mask decoder.
 
-Absolute positions are not added at the input. ``deberta_v2.py`` builds on the classes here.
+Absolute positions are not added at the input. ``family/deberta_v2`` builds on the classes of this module.
 """
 
 from __future__ import annotations
@@ -30,18 +30,19 @@ from pipeline_src.model.bert import Architecture, Bert, BertConfig, Block, Encod
 from pipeline_src.model.flops import Workload, block_flops, head_flops
 from pipeline_src.study.model import ModelParams
 
-# Logits: content to content, content to position, position to content.
+# The attention logit is the sum of three products: content to content, content to position, position to content.
 KINDS = 3
 
 
 def log_buckets(distances: Tensor, buckets: int, reach: int) -> Tensor:
-    """Map signed distances to buckets: exact up to ``buckets`` / 2, logarithmic beyond (DeBERTa's da_utils.py).
+    """Map signed distances to signed bucket numbers, as in DeBERTa's da_utils.py.
 
-    Each side has ``buckets`` buckets; the last one ends at the distance ``reach``.
+    Each sign has ``buckets`` buckets. Up to a distance of ``buckets`` / 2, each distance has its own bucket. Larger
+    distances share buckets of logarithmic width, and the last bucket ends at the distance ``reach``.
     """
     middle = buckets // 2
     far = distances.abs().clamp(min=middle).float()
-    # From 0 at the distance `middle` to 1 at `reach` - 1.
+    # 0 at the distance `middle`, and 1 at the distance `reach` - 1.
     fraction = (far / middle).log() / torch.log(torch.tensor((reach - 1) / middle))
     steps = torch.ceil(fraction * (middle - 1)) + middle
     return torch.where(distances.abs() <= middle, distances, steps.long() * distances.sign())
@@ -53,24 +54,24 @@ class RelativeTable:
 
     Attributes:
         half: half the number of embeddings.
-        reach: distance at which the last bucket ends; None if each distance has its own embedding.
+        reach: distance at which the last bucket ends. None: each distance has its own embedding.
     """
 
     half: int
     reach: int | None = None
 
     def lookup(self, distances: Tensor) -> Tensor:
-        # Distances are int64 of any shape.
+        # Maps distances, int64 of any shape, to indices of embeddings.
         index = distances if self.reach is None else log_buckets(distances, self.half, self.reach)
         return (index + self.half).clamp(0, 2 * self.half - 1)
 
     def in_use(self, length: int) -> slice:
-        # The embeddings that sequences up to `length` use, with at most one more on each side. Computed on the host,
-        # without synchronising with a GPU.
+        # Returns the slice of embeddings that sequences of up to `length` tokens use, and at most one more on each
+        # side. It is computed on the host, without synchronising with a GPU.
         far = length - 1
         middle = self.half // 2
         if self.reach is not None and far > middle:
-            # One more than log_buckets, whose rounding may differ.
+            # Add one bucket, since the rounding here may differ from that of log_buckets.
             fraction = math.log(far / middle) / math.log((self.reach - 1) / middle)
             far = middle + 1 + math.ceil(fraction * (middle - 1))
 
@@ -82,7 +83,7 @@ class RelativeTable:
 
 @lru_cache(maxsize=1024)
 def distance_index(length: int, table: RelativeTable) -> Tensor:
-    # The embeddings' indices for the distances 1 - length to length - 1, int64 [2 length - 1].
+    # Returns the index of the embedding for each distance from 1 - length to length - 1, int64 [2 length - 1].
     return table.lookup(torch.arange(1 - length, length))
 
 
@@ -93,9 +94,10 @@ class DisentangledInputs:
     Attributes:
         query: [R, heads, head size].
         key, value: [T, heads, head size].
-        position_query, position_key: projections of the P relative position embeddings in use
-            (``RelativeTable.in_use`` of the longest sequence), [P, heads, head size].
-        queries: layout of the queries; ``layout`` itself if every token is a query.
+        position_query, position_key: projections of the P relative position embeddings that the longest sequence uses
+            (see ``RelativeTable.in_use``), [P, heads, head size].
+        layout: layout of the keys and values.
+        queries: layout of the queries. It is ``layout`` itself if every token is a query.
         positions: position of each query in its sequence, int64 [R].
     """
 
@@ -110,7 +112,7 @@ class DisentangledInputs:
     dropout: float = 0.0
 
     def scaled(self) -> DisentangledInputs:
-        # Scales the queries; transposes position_query to [heads, P, size] and position_key to [heads, size, P].
+        # Scales the queries, and transposes position_query to [heads, P, size] and position_key to [heads, size, P].
         scale = (KINDS * self.query.shape[2]) ** -0.5
         return replace(
             self,
@@ -121,11 +123,12 @@ class DisentangledInputs:
 
 
 def disentangled_attention(inputs: DisentangledInputs, table: RelativeTable) -> Tensor:
-    """Attention whose logit is the sum of three products, divided by sqrt(3 x head size).
+    """Compute DeBERTa's disentangled attention.
 
-    The products are content to content, content to position and position to content, where position is the embedding
-    of the query-key distance. The last two read the same distance's embedding, as in DeBERTa's code; in equation 4 of
-    the paper, the last one reads the opposite distance's.
+    The logit of a query and a key is the sum of three products, divided by sqrt(3 x head size): content to content,
+    content to position and position to content. Position means the embedding of the query-key distance. As in DeBERTa's
+    code, both position terms use the same embedding. In equation 4 of the paper, position to content uses the embedding
+    of the opposite distance.
 
     Returns:
         [R, heads, head size].
@@ -135,7 +138,7 @@ def disentangled_attention(inputs: DisentangledInputs, table: RelativeTable) -> 
 
 
 def disentangled_padded(inputs: DisentangledInputs, table: RelativeTable) -> Tensor:
-    # Computes in padded tensors, without synchronising with a GPU.
+    # Computes attention in padded tensors, without synchronising with a GPU.
     layout = inputs.layout
     logits = _padded_logits(inputs, table)
     if layout.keep is not None:
@@ -154,13 +157,13 @@ def _padded_logits(inputs: DisentangledInputs, table: RelativeTable) -> Tensor:
     # Returns [B, heads, queries, L].
     layout = inputs.layout
     queries = inputs.queries
-    # The position of each query, its distance to each token, and the embedding of that, all [B or 1, 1, queries, L].
+    # Compute each query's distance to each token, and the index of the distance's embedding, [B or 1, 1, queries, L].
     positions = torch.arange(layout.max_seqlen, device=inputs.positions.device)
     query_positions = positions[None] if queries is layout else queries.pad(inputs.positions)
     distances = query_positions[:, None, :, None] - positions
     first = table.in_use(layout.max_seqlen).start
     index = table.lookup(distances) - first
-    # [B, heads, L, head size] each.
+    # Queries are [B, heads, queries, head size], keys [B, heads, L, head size].
     q = queries.pad(inputs.query).transpose(1, 2)
     k = layout.pad(inputs.key).transpose(1, 2)
     index = index.expand(*q.shape[:3], layout.max_seqlen)
@@ -169,7 +172,7 @@ def _padded_logits(inputs: DisentangledInputs, table: RelativeTable) -> Tensor:
 
 @in_float32
 def disentangled_grouped(inputs: DisentangledInputs, table: RelativeTable) -> Tensor:
-    # Computes sequences of equal length at a time, which is faster on a CPU.
+    # Computes sequences of equal length together, which is faster on a CPU.
     _, heads, size = inputs.query.shape
     groups = inputs.layout.groups(inputs.queries, MAX_GROUP_PROBS // heads)
     query_counts = [count * num_queries for count, num_queries, _ in groups]
@@ -179,7 +182,7 @@ def disentangled_grouped(inputs: DisentangledInputs, table: RelativeTable) -> Te
     values = inputs.value.split(token_counts)
     positions = inputs.positions.split(query_counts)
 
-    # The inputs have the embeddings that the longest sequence uses; a shorter one uses fewer, in the middle of these.
+    # The inputs have the embeddings that the longest sequence uses. Shorter sequences use a slice from their middle.
     first = table.in_use(inputs.layout.max_seqlen).start
     contexts = []
     for number, (count, num_queries, length) in enumerate(groups):
@@ -191,7 +194,8 @@ def disentangled_grouped(inputs: DisentangledInputs, table: RelativeTable) -> Te
         window = slice(in_use.start - first, in_use.stop - first)
         position_query = inputs.position_query[:, window]
         position_key = inputs.position_key[:, :, window]
-        # The embedding of each query and token. If every token is a query, it depends on the length alone.
+        # Look up the embedding of each (query, token) pair. If every token is a query, the index depends on the length
+        # only, and is cached.
         if num_queries == length:
             index = _pair_index(length, table)[None, None]
         else:
@@ -207,35 +211,35 @@ def disentangled_grouped(inputs: DisentangledInputs, table: RelativeTable) -> Te
 
 
 def _logits(q: Tensor, k: Tensor, position_query: Tensor, position_key: Tensor, index: Tensor) -> Tensor:
-    # [B, heads, queries, L]
+    # Returns [B, heads, queries, L].
     logits = q @ k.transpose(2, 3)
     logits = logits + (q @ position_key).gather(3, index)
     return logits + (position_query @ k.transpose(2, 3)).gather(2, index)
 
 
 def _weighted_average(logits: Tensor, values: Tensor, dropout: float) -> Tensor:
-    # values: [B, heads, L, size]; logits: [B, heads, queries, L]
+    # Maps values [B, heads, L, size] and logits [B, heads, queries, L] to [B, heads, queries, size].
     return apply_dropout(F.softmax(logits.float(), -1).to(values.dtype), dropout) @ values
 
 
-# 128 MB if all lengths were 512.
+# 64 entries of length 512 would take 128 MB.
 @lru_cache(maxsize=64)
 def _pair_index(length: int, table: RelativeTable) -> Tensor:
-    # Each query-key pair's index among the embeddings in use, int64 [length, length].
+    # Returns, for each (query, key) pair, the index of its embedding among those in use, int64 [length, length].
     positions = torch.arange(length)
     return distance_index(length, table)[positions[:, None] - positions + length - 1] - table.in_use(length).start
 
 
-# In PackedBatch.cache.
+# Key of PackedBatch.cache for the relative position embeddings.
 TABLE_KEY = "relative positions"
-# How often the last block is applied (DeBERTa's masked_language_model.py).
+# The mask decoder applies the last block this many times (DeBERTa's masked_language_model.py).
 DECODINGS = 2
-# For each pair of tokens: three logits and the value.
+# Number of dot products for each pair of tokens: three for the logit, one for the value.
 PRODUCTS = 4
 
 
 def deberta_names(names: StateDictAdapter) -> StateDictAdapter:
-    # Adds the names that all versions of DeBERTa share.
+    # Adds the parameter names and config keys that all versions of DeBERTa share.
     from_hf = (
         (r"^deberta\.", "bert."),
         (r"^lm_predictions\.lm_head\.(dense|LayerNorm)\.", r"cls.predictions.transform.\1."),
@@ -262,25 +266,25 @@ def deberta_names(names: StateDictAdapter) -> StateDictAdapter:
 
 @dataclass(frozen=True)
 class DebertaConfig(BertConfig):
-    """Config of DeBERTa; only the mask decoder, which transformers lacks, reads absolute positions."""
+    """Config of DeBERTa. Absolute positions are used only by the mask decoder, which transformers lacks."""
 
     names: ClassVar[StateDictAdapter] = deberta_names(
         StateDictAdapter(
             model_type="deberta",
             title="DeBERTa",
             paper="He et al. 2021, [DeBERTa](https://arxiv.org/abs/2006.03654)",
-            # transformers has none for choices.
+            # transformers has no class for multiple choice.
             classes=huggingface_classes("Deberta", choice="Model"),
         )
     )
-    # As in DeBERTa's nnmodule.py.
+    # DeBERTa's nnmodule.py does not truncate initial weights.
     initializer_cutoff_factor: ClassVar[float | None] = None
     layer_norm_eps: float = 1e-7
     type_vocab_size: int = 0
     mask_decoder: bool = False
     # True only in imported models.
     position_biased_input: bool = False
-    # Below 1: ``max_position_embeddings``.
+    # The maximum distance. A value below 1 means ``max_position_embeddings``.
     max_relative_positions: int = -1
 
     @classmethod
@@ -293,7 +297,7 @@ class DebertaConfig(BertConfig):
         for key in ("embedding_size", "pooler_hidden_size"):
             if raw.get(key, hidden) != hidden:
                 raise ValueError(f"{key} is {shown(raw[key])}, not {shown(hidden)}, the hidden_size")
-        # "p2c|c2p", or a list of both.
+        # The value is "p2c|c2p", or a list of these two names.
         kinds = raw.get("pos_att_type")
         if isinstance(kinds, str):
             kinds = [kind.strip() for kind in kinds.lower().split("|")]
@@ -320,7 +324,7 @@ class DebertaConfig(BertConfig):
 
     @property
     def max_distance(self) -> int:
-        # From here on, all distances share one embedding.
+        # All distances from this one on share one embedding.
         return self.max_relative_positions if self.max_relative_positions > 0 else self.max_position_embeddings
 
     @property
@@ -328,8 +332,8 @@ class DebertaConfig(BertConfig):
         return RelativeTable(self.max_distance)
 
     def training_flops(self, work: Workload) -> int:
-        # As in BERT, with two more products per pair, and the mask decoder if tokens are predicted. Relative positions
-        # are projected once per batch, which is not counted.
+        # Compared with BERT, each pair of tokens has two more products, and the mask decoder runs if tokens are
+        # predicted. Relative positions are projected once per batch, which is not counted.
         blocks = (self.num_hidden_layers - 1) * block_flops(self, work.tokens, work.sum_len_squared, products=PRODUCTS)
         last = block_flops(self, work.num_outputs, work.attended_pairs, products=PRODUCTS, key_tokens=work.tokens)
         flops = blocks + last + head_flops(self, work.predictions)
@@ -340,16 +344,16 @@ class DebertaConfig(BertConfig):
 
 
 class DecoderQuery(NamedTuple):
-    # Inputs of a pass of the mask decoder.
+    # The inputs of one pass of the mask decoder.
 
     # The input of the query projection, [R, H].
     vectors: Tensor
-    # [T, heads, head size] each.
+    # Keys and values, [T, heads, head size] each.
     keys_values: tuple[Tensor, Tensor]
 
 
 class DisentangledAttention(nn.Module):
-    """Multi-head disentangled self-attention without output projection; subclasses define the other projections."""
+    """Base class of multi-head disentangled self-attention, without the output projection."""
 
     def __init__(self, config: DebertaConfig) -> None:
         super().__init__()
@@ -360,15 +364,15 @@ class DisentangledAttention(nn.Module):
 
     @abstractmethod
     def project_query(self, hidden: Tensor) -> Tensor:
-        """Return the queries, [R, H] -> [R, H]."""
+        """Project hidden states to queries, [R, H] -> [R, H]."""
 
     @abstractmethod
     def keys_and_values(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """Return keys and values, [T, H] -> [T, heads, head size] each."""
+        """Project hidden states to keys and values, [T, H] -> two tensors [T, heads, head size]."""
 
     @abstractmethod
     def project_positions(self, table: Tensor) -> tuple[Tensor, Tensor]:
-        """Project the relative position embeddings to queries and to keys, [P, H] -> [P, H] each."""
+        """Project relative position embeddings to queries and keys, [P, H] -> two tensors [P, H]."""
 
     def forward(
         self,
@@ -419,7 +423,7 @@ class DisentangledAttention(nn.Module):
 
 
 class PackedAttention(DisentangledAttention):
-    # One matrix projects to queries, keys and values; keys have no bias.
+    # One matrix projects hidden states to queries, keys and values. Keys have no bias.
 
     def __init__(self, config: DebertaConfig) -> None:
         super().__init__(config)
@@ -447,12 +451,12 @@ class PackedAttention(DisentangledAttention):
 
     @property
     def _weights(self) -> Tensor:
-        # Of query, key and value, [heads, 3, head size, H].
+        # The weights of the query, key and value projections, [heads, 3, head size, H].
         return self.in_proj.weight.view(self.heads, 3, -1, self.in_proj.in_features)
 
 
 class DebertaBlock(Block):
-    # In the mask decoder, the queries come from another input than the keys and values.
+    # In the mask decoder, the input of the queries differs from that of the keys and values.
 
     Attention: type[nn.Module] = PackedAttention
     FORWARD_METHODS = ("keys_and_values",)
@@ -485,7 +489,7 @@ class DebertaEncoder(Encoder):
         self.rel_embeddings = nn.Embedding(2 * config.relative_table.half, config.hidden_size)
 
     def table(self) -> Tensor:
-        # The relative position embeddings, which all blocks share, [2 x relative_table.half, H].
+        # Returns the relative position embeddings, which all blocks share, [2 x relative_table.half, H].
         return self.rel_embeddings.weight
 
     def forward(self, hidden: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None) -> Tensor:
@@ -499,16 +503,17 @@ class DebertaEncoder(Encoder):
     def decode(
         self, hidden: Tensor, layout: PackedBatch, query_rows: QueryRows | None, positions: nn.Embedding
     ) -> Tensor:
-        """Run the enhanced mask decoder (section 3.2), which applies the last block twice.
+        """Run the enhanced mask decoder (He et al. 2021, section 3.2), which applies the last block twice.
 
-        The first pass adds the absolute positions to the queries; both passes use the same keys and values.
+        Before the first pass, absolute position embeddings are added to the queries. Both passes use the same keys and
+        values.
         """
         layout.cache[TABLE_KEY] = (self.table(),)
         *before, last = self.blocks()
         hidden = self.run_blocks(before, hidden, layout)
         position = layout.position if query_rows is None else layout.position.index_select(0, query_rows.index)
         query = hidden if query_rows is None else hidden.index_select(0, query_rows.index)
-        # One dtype, and so one compiled graph, for both passes.
+        # The cast gives both passes the same dtype, so that they share one compiled graph.
         query = query + positions(position).to(hidden.dtype)
         keys_values = last.keys_and_values(hidden)
         for _ in range(DECODINGS):

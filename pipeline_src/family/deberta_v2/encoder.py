@@ -1,6 +1,6 @@
 """DeBERTa versions 2 and 3 (He et al. 2021; 2023): relative positions in buckets, projected by the content's layers.
 
-Imported models may have the convolution of v2-xlarge; models pretrained here have none, as in version 3.
+Imported models may have the convolution of v2-xlarge. Models that this project pretrains have none, as in version 3.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pipeline_src.model.flops import Workload
 
 CONVOLUTION = "bert.encoder.layer.0.convolution."
 DISCRIMINATOR = "discriminator_predictions."
-# Activations of the convolution.
+# Name of the convolution's activation -> function.
 ACTIVATIONS = {"tanh": torch.tanh, "gelu": F.gelu}
 
 
@@ -63,11 +63,12 @@ class DebertaV2Config(DebertaConfig):
         )
     )
     rtd_adds_cls: ClassVar[bool] = True
-    # As in microsoft/DeBERTa, experiments/language_model; below 1: one embedding per distance.
+    # The default is that of microsoft/DeBERTa, experiments/language_model. A value below 1 gives each distance its own
+    # embedding.
     position_buckets: int = 256
-    # It is 3 in v2's xlarge.
+    # 0 means no convolution. v2-xlarge has 3.
     conv_kernel_size: int = 0
-    # transformers' default; gelu in v2's xlarge.
+    # The default is transformers'. v2-xlarge has "gelu".
     conv_act: str = "tanh"
 
     def __post_init__(self) -> None:
@@ -94,7 +95,7 @@ class DebertaV2Config(DebertaConfig):
 
 
 class SharedAttention(DisentangledAttention):
-    # The query and key layers project the relative positions too.
+    # The layers that project content to queries and keys also project the relative positions.
 
     def __init__(self, config: DebertaConfig) -> None:
         super().__init__(config)
@@ -119,7 +120,7 @@ class DebertaV2Block(DebertaBlock):
 
 
 class Convolution(nn.Module):
-    """Convolution over each sequence, added to a residual and normalised (DeBERTa's bert.py, ``ConvLayer``)."""
+    """Convolution over each sequence, with residual connection and LayerNorm (``ConvLayer`` in DeBERTa's bert.py)."""
 
     def __init__(self, config: DebertaV2Config) -> None:
         super().__init__()
@@ -129,19 +130,19 @@ class Convolution(nn.Module):
         self.activation = ACTIVATIONS[config.conv_act]
 
     def forward(self, hidden: Tensor, residual: Tensor, layout: PackedBatch, query_rows: QueryRows | None) -> Tensor:
-        # hidden: [T, H]; residual: [T, H], or [R, H] for the query rows
+        # hidden is [T, H]. residual and the result are [T, H], or [R, H] for the query rows.
         index = torch.arange(len(hidden), device=hidden.device) if query_rows is None else query_rows.index
         position = layout.position[index]
-        # The kernel reaches this far to each side; neighbors in another sequence count as zeros.
+        # The kernel covers this many neighbors on each side. Neighbors in another sequence count as zeros.
         reach = self.conv.weight.shape[2] // 2
         neighbors = []
         for offset in range(-reach, reach + 1):
             neighbor = (index + offset).clamp(0, len(hidden) - 1)
-            # The token beside position 0 may be position 37 of the sequence before.
+            # The token before position 0 may be, for example, position 37 of the previous sequence.
             is_same_sequence = layout.position[neighbor] == position + offset
             states = hidden.index_select(0, neighbor)
             neighbors.append(states * is_same_sequence[:, None])
-        # [H, kernel size x H]
+        # The weight as a matrix, [H, kernel size x H].
         weight = self.conv.weight.transpose(1, 2).flatten(1)
         mixed = F.linear(torch.cat(neighbors, 1), weight, self.conv.bias)
         update = self.activation(self.dropout(mixed))

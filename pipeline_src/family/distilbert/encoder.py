@@ -1,6 +1,6 @@
 """DistilBERT's encoder (Sanh et al. 2019): BERT without token types, with half the layers.
 
-Distillation from a teacher is ``family/distilbert/objective.py``.
+Distillation from a teacher is in ``family/distilbert/objective.py``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pipeline_src.model.adapter import StateDictAdapter, huggingface_classes
 from pipeline_src.model.attention import Dropout
 from pipeline_src.model.bert import LAYER_NORM_EPS, Architecture, Bert, BertConfig, Block, Encoder, Pooler
 
-# Parameters of a block, ours -> theirs.
+# Names of a block's layers: this project -> transformers.
 PARTS = {
     "attention.self.query.": "attention.q_lin.",
     "attention.self.key.": "attention.k_lin.",
@@ -44,7 +44,7 @@ DISTILBERT = StateDictAdapter(
     },
     fixed={
         **{"sinusoidal_pos_embds": (False,), "is_decoder": (False,)},
-        # transformers reads neither.
+        # transformers' DistilBERT ignores these two keys, so only its fixed values are supported.
         **{"layer_norm_eps": (LAYER_NORM_EPS,), "type_vocab_size": (0,)},
     },
     from_hf=(
@@ -69,20 +69,20 @@ DISTILBERT = StateDictAdapter(
 
 @dataclass(frozen=True)
 class DistilBertConfig(BertConfig):
-    # There are no token types, and initial weights are not truncated.
+    # DistilBERT has no token types, and its initial weights are not truncated.
 
     names: ClassVar[StateDictAdapter] = DISTILBERT
     initializer_cutoff_factor: ClassVar[float | None] = None
     type_vocab_size: int = 0
 
     def head_dropout(self, head: str) -> float:
-        # As in transformers: the blocks' rate for spans and tokens, twice that for other tasks.
+        # As in transformers, span and token heads have the dropout rate of the blocks, other heads twice this rate.
         rate = self.hidden_dropout_prob
         return rate if head in ("span", "token") else min(2 * rate, 0.9)
 
 
 class DistilBertBlock(Block):
-    # No dropout after the attention's output projection (transformers, modeling_distilbert.py).
+    # A block has no dropout after the attention's output projection (transformers, modeling_distilbert.py).
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
@@ -94,7 +94,7 @@ class DistilBertEncoder(Encoder):
 
 
 class PreClassifier(Pooler):
-    # Pretraining does not train this layer below task heads.
+    # Dense layer with ReLU, with which task heads begin. Pretraining does not train it.
 
     def forward(self, token: Tensor) -> Tensor:
         return F.relu(self.dense(token))

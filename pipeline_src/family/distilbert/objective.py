@@ -1,4 +1,4 @@
-"""DistilBERT (Sanh et al. 2019): learn a teacher's logits and last hidden states, and the masked tokens."""
+"""DistilBERT's objective (Sanh et al. 2019): imitate a teacher's predictions and last hidden states."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ from pipeline_src.study.pretrain import DistilBertParams
 from pipeline_src.study.schema import Section
 from pipeline_src.training.trainer import LossTerm
 
-# Equal in student and teacher if layers are copied.
+# If layers are copied from the teacher, these config values of student and teacher must be equal.
 COPIED = ("hidden_size", "num_attention_heads", "intermediate_size", "hidden_act")
 
 
 class DistilBertObjective(PretrainingObjective[TensorBatch]):
-    """Three losses: ``kl``, from the teacher's token probabilities; ``mlm``; and ``cosine``, of the last hidden states.
+    """Train a student on the teacher's predictions, on masked tokens, and on the teacher's last hidden states.
 
-    ``loss_on`` restricts ``kl`` alone, as ``restrict_ce_to_mask`` does in the original. Teacher and student see the
-    same masked text; the teacher has no dropout and no gradients.
+    The loss terms are ``kl``, the KL divergence from the teacher's token probabilities, ``mlm``, and ``cosine``, the
+    cosine distance between the last hidden states. The setting ``loss_on`` affects only ``kl``, like
+    ``restrict_ce_to_mask`` in the original code. Teacher and student read the same masked text. The teacher has no
+    dropout and no gradients.
     """
 
     spec = objective_spec("distilbert")
@@ -45,13 +47,13 @@ class DistilBertObjective(PretrainingObjective[TensorBatch]):
         weights = {"kl": params.alpha_ce, "mlm": params.alpha_mlm, "cosine": params.alpha_cos}
         self.weights = {name: weight for name, weight in weights.items() if weight}
         if self.weights.keys() == {"cosine"}:
-            # Nothing reads the head, but its matrix is the embeddings'.
+            # No loss uses the MLM head, so it is frozen, except its matrix, which is tied to the embeddings.
             table = self.model.bert.embeddings.word_embeddings.weight
             for parameter in self.model.cls.parameters():
                 parameter.requires_grad_(parameter is table)
 
     def set_teacher(self, teacher: nn.Module) -> None:
-        # Sizes must equal the student's where hidden states are compared or layers copied.
+        # Check that teacher and student have equal sizes where hidden states are compared or layers are copied.
         super().set_teacher(teacher)
         config = self.teacher.bert.config
         copies = self.objective_params.init == "teacher"
@@ -63,22 +65,22 @@ class DistilBertObjective(PretrainingObjective[TensorBatch]):
         for name in equal:
             if getattr(config, name) != getattr(self.config, name):
                 raise PipelineError(
-                    "a teacher of another shape",
+                    "teacher and student differ in size",
                     f"{name} {getattr(config, name)}, not {getattr(self.config, name)}",
                     where="pretrain.teacher",
-                    hint="make the block model as the teacher is, or set objectives.distilbert.init to random"
-                    + (" and cosine to 0" if name == "hidden_size" else ""),
+                    hint="set the sizes under model to the teacher's, or set objectives.distilbert.init to random"
+                    + (" and alpha_cos to 0" if name == "hidden_size" else ""),
                 )
         if copies and encoder_names(self.model) - encoder_names(self.teacher):
             raise PipelineError(
-                "a teacher whose layers are of other parts",
+                "the teacher's blocks lack layers of the student's",
                 config.names.title,
                 where="pretrain.teacher",
-                hint=f"give one of {self.config.names.title}, or set objectives.distilbert.init to random",
+                hint=f"use a {self.config.names.title} as teacher, or set objectives.distilbert.init to random",
             )
         if copies and self.config.num_hidden_layers > config.num_hidden_layers:
             raise PipelineError(
-                "a student of more layers than its teacher",
+                "the student has more layers than its teacher",
                 self.config.num_hidden_layers,
                 where="model.num_hidden_layers",
                 hint=f"set it to at most {config.num_hidden_layers}",
@@ -99,7 +101,7 @@ class DistilBertObjective(PretrainingObjective[TensorBatch]):
         if not self.reads_all_tokens:
             query_rows = QueryRows.of(batch.output_positions, batch.output_offsets, batch.max_outputs)
             predicted = batch.predicted_outputs
-        # A layout for each model, since it may cache what depends on the width of heads.
+        # Each model gets its own layout, since a model may cache tensors in it that depend on its head size.
         teacher_layout = PackedBatch.of(batch.cu_seqlens, len(batch.ids), batch.max_seqlen)
         layout = PackedBatch.of(batch.cu_seqlens, len(batch.ids), batch.max_seqlen)
         with torch.no_grad():
@@ -118,7 +120,7 @@ class DistilBertObjective(PretrainingObjective[TensorBatch]):
             logits = head.lazy_logits(compared)
             with torch.no_grad():
                 inner, weight, bias = self.teacher.cls["predictions"].lazy_logits(teacher_compared)
-            # The teacher's matrix may have more rows, for no token.
+            # The teacher's matrix may have more rows than the vocabulary has tokens.
             size = self.config.vocab_size
             teacher_logits = LazyLogits(inner, weight[:size], bias[:size])
             terms["kl"] = LossTerm(distillation_loss(logits, teacher_logits, self.objective_params.temperature))
@@ -132,7 +134,7 @@ class DistilBertObjective(PretrainingObjective[TensorBatch]):
         return self.objective_params.loss_on == "all" or "cosine" in self.weights
 
     def training_flops(self, work: Workload) -> int:
-        # The teacher's forward pass is a third of training it.
+        # The teacher runs only the forward pass, which has a third of the FLOPs of training.
         if self.reads_all_tokens:
             work = work._replace(num_outputs=work.tokens, attended_pairs=work.sum_len_squared)
         if self.objective_params.loss_on == "all":
@@ -147,18 +149,21 @@ class DistilBertObjective(PretrainingObjective[TensorBatch]):
 
 
 def encoder_names(model: BertForMaskedLM) -> set[str]:
-    # Names of the encoder's parameters, with * for the number of a layer.
+    # Returns the names of the encoder's parameters, with * in place of layer numbers.
     return {re.sub(r"\d+", "*", name) for name, _ in model.bert.encoder.named_parameters()}
 
 
 def spread_layers(student: int, teacher: int) -> list[int]:
-    """Return the teacher layer that initialises each student layer: 0, 2, 4, 7, 9, 11 for 6 of 12, as in DistilBERT."""
+    """Return, for each student layer, the teacher layer from which it is initialised.
+
+    For 6 of 12 layers, these are 0, 2, 4, 7, 9, 11, as in DistilBERT.
+    """
     return [round(number * (teacher - 1) / max(1, student - 1)) for number in range(student)]
 
 
 def copy_layers(student: BertForMaskedLM, teacher: BertForMaskedLM) -> None:
-    # Copies the teacher's embeddings, head and evenly spaced layers, as far as both have these parts. Position
-    # embeddings whose first position differs from the teacher's keep their initial values.
+    # Copies the teacher's embeddings, head and evenly spaced layers, where both models have these parts. Position
+    # embeddings are not copied if the first position differs, for example from a RoBERTa to a BERT.
     config = student.bert.config
     teacher_config = teacher.bert.config
     layers = spread_layers(config.num_hidden_layers, teacher_config.num_hidden_layers)
@@ -172,21 +177,21 @@ def copy_layers(student: BertForMaskedLM, teacher: BertForMaskedLM) -> None:
         for name, parameter in student.named_parameters():
             if "position_embeddings" in name and not same_offset:
                 continue
-            # "bert.encoder.layer.1.output..." of 6 layers -> "bert.encoder.layer.2.output..." of 12
+            # With 6 of 12 layers, "bert.encoder.layer.1.output" is copied from "bert.encoder.layer.2.output".
             source = re.sub(r"\.layer\.(\d+)", teacher_layer, name)
             if source in sources:
                 parameter.copy_(_first_rows(sources[source], parameter, source))
 
 
 def _first_rows(source: Tensor, target: Tensor, name: str) -> Tensor:
-    # A larger teacher's tensor gives its first rows, but of relative positions the middle.
+    # If the teacher's tensor has more rows, returns its first rows, or the middle ones of relative positions.
     surplus = len(source) - len(target)
     if surplus < 0 or source.shape[1:] != target.shape[1:]:
         raise PipelineError(
-            "a teacher of another shape",
+            "teacher and student differ in size",
             f"{name} {tuple(source.shape)}, not {tuple(target.shape)}",
             where="pretrain.teacher",
-            hint="make the block model as the teacher is (model.embedding_size too), or set "
+            hint="set the sizes under model (also embedding_size) to the teacher's, or set "
             "objectives.distilbert.init to random",
         )
     first = surplus // 2 if name.endswith("rel_embeddings.weight") else 0

@@ -2,7 +2,7 @@
 
 from pipeline_src.base.registry import ArchitectureSpec, ObjectiveSpec
 
-# A narrower generator can share embeddings that have a width of their own.
+# Embeddings have their own width, so that a narrower generator can share them.
 ARCHITECTURES = {"electra": ArchitectureSpec(factorized_embeddings=True)}
 OBJECTIVES = {
     "electra": ObjectiveSpec(

@@ -1,6 +1,6 @@
 """ELECTRA's encoder (Clark et al. 2020): BERT with embeddings that may be narrower than the hidden size.
 
-Generator and discriminator are both encoders of this kind; pretraining is ``family/electra/objective.py``.
+Generator and discriminator are both encoders of this kind. Their pretraining is in ``family/electra/objective.py``.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ class ElectraConfig(FactorizedConfig):
 
     @property
     def head_gelu(self) -> str:
-        # As in transformers' head, with any ``hidden_act``.
+        # transformers' MLM head has the exact GELU, whatever ``hidden_act`` is.
         return "none"
 
 
 class Projection(nn.Linear):
-    # Glorot initialisation is TensorFlow's default.
+    # The projection has Glorot initialisation, TensorFlow's default, as in the original code.
 
     def custom_init(self) -> None:
         self.weight.mul_(math.sqrt(2 / (self.in_features + self.out_features)) / INITIAL_STD)
 
 
 class ElectraEncoder(FactorizedEncoder):
-    # It projects embeddings only if they are narrower than the hidden size.
+    # Embeddings are projected only if they are narrower than the hidden size.
 
     Projection = Projection
 

@@ -1,7 +1,7 @@
-"""ELECTRA (Clark et al. 2020): a small generator fills masked tokens in, and the encoder detects replaced tokens.
+"""ELECTRA's objective (Clark et al. 2020): detect tokens that a small generator has replaced.
 
-The discriminator is the study's model; the generator is saved in its subfolder ``generator``. In the paper's ablations
-(section 3.4), the study's model predicts the original tokens instead, or is trained on the masked positions alone.
+The discriminator is the study's model. The generator is saved in the subfolder ``generator``. In the paper's ablations
+(section 3.4), the study's model predicts the original tokens instead, or is trained only on the masked positions.
 """
 
 from __future__ import annotations
@@ -30,19 +30,21 @@ from pipeline_src.study.pretrain import ElectraParams
 from pipeline_src.study.schema import Section
 from pipeline_src.training.trainer import LossTerm
 
-# Of the histogram of logits from which the area under the ROC curve is computed.
+# The area under the ROC curve is computed from a histogram of logits with this many bins, from -MAX_LOGIT to MAX_LOGIT.
 BINS = 4096
 MAX_LOGIT = 16.0
 
 
 class FilledText(NamedTuple):
-    """A batch with the generator's samples at the masked positions; the study's model predicts at N of its positions.
+    """Batch with the generator's samples at the masked positions.
+
+    The study's model predicts at N of the T positions: at all, or only at the masked ones.
 
     Attributes:
-        ids, segments, layout: of all T tokens.
-        query_rows: positions at which the last block is computed; None: all.
-        query_index: indices of the N positions among the query rows, int64 [N]; None if N is T.
-        inputs, labels: input and original tokens at the N positions, int64 [N]; filler has the label ``IGNORE_INDEX``.
+        ids, segments: input ids and token type ids, int64 [T].
+        query_rows: positions for which the last block is computed. None: all.
+        query_index: indices of the N positions among the query rows, int64 [N]. None: all positions.
+        inputs, labels: input and original tokens at the N positions, int64 [N]. Filler has the label ``IGNORE_INDEX``.
     """
 
     ids: Tensor
@@ -54,12 +56,12 @@ class FilledText(NamedTuple):
     labels: Tensor
 
     def select(self, values: Tensor) -> Tensor:
-        # The N positions of values of the query rows, [R, ...] -> [N, ...].
+        # Selects the values at the N positions from values of the query rows, [R, ...] -> [N, ...].
         return values if self.query_index is None else values.index_select(0, self.query_index)
 
 
 class DiscriminatorHead(nn.Module):
-    """Head with one logit per token, positive if the token was replaced (ELECTRA, section 3.1)."""
+    """Head that returns one logit per token, positive if the token was replaced (ELECTRA, section 3.1)."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -68,13 +70,13 @@ class DiscriminatorHead(nn.Module):
         self.approximate = config.gelu
 
     def forward(self, hidden: Tensor, layout: PackedBatch) -> Tensor:
-        # hidden: [R, H]; layout: of the R rows; returns the logits [R]
+        # Maps hidden states [R, H] to logits [R]. `layout` is the layout of the R rows.
         inner = F.gelu(self.dense(hidden), approximate=self.approximate)
         return self.dense_prediction(inner).squeeze(-1)
 
 
 class FirstTokenHead(DiscriminatorHead):
-    # Adds a sequence's first hidden state to each token's (microsoft/DeBERTa, LMMaskPredictionHead).
+    # Adds the hidden state of [CLS] to that of every token (LMMaskPredictionHead in microsoft/DeBERTa).
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
@@ -86,14 +88,14 @@ class FirstTokenHead(DiscriminatorHead):
 
 
 class AddedTable(nn.Module):
-    """A discriminator's own embeddings, added to the generator's; the generator's get no gradient from this sum.
+    """Embeddings of a discriminator: the generator's embeddings, without gradient, plus trained differences.
 
     This is gradient-disentangled embedding sharing (DeBERTa-v3, He et al. 2023, section 3.2). The sum is saved.
     """
 
     def __init__(self, base: nn.Embedding) -> None:
         super().__init__()
-        # A tuple, so that the generator's parameters are not this module's too.
+        # The tuple hides the generator's embedding from torch, so that it does not become a submodule.
         self.base = (base,)
         self.weight = nn.Parameter(torch.empty_like(base.weight))
 
@@ -108,11 +110,11 @@ class AddedTable(nn.Module):
 
 
 class Discriminator(nn.Module):
-    """The encoder without a pooler, and the head for replaced token detection (RTD).
+    """Encoder without a pooler, with a head for replaced token detection (RTD).
 
     Attributes:
         term: name of the loss term.
-        use: key in ``StateDictAdapter.classes`` of the class with which transformers loads the model.
+        use: key of ``StateDictAdapter.classes`` for the class with which transformers loads the model.
         learns: what the model card says that the model learned.
     """
 
@@ -133,7 +135,7 @@ class Discriminator(nn.Module):
         return text.select(self.discriminator_predictions(hidden, layout))
 
     def loss(self, text: FilledText) -> tuple[Tensor, Tensor]:
-        # Summed binary cross-entropy (nats), and the number of correct predictions.
+        # Returns the summed binary cross-entropy (nats) and the number of correct predictions.
         logits = self.logits(text)
         replaced = text.inputs != text.labels
         counted = text.labels != IGNORE_INDEX
@@ -173,14 +175,17 @@ def fraction(part: float, total: float) -> float:
 
 
 def area_under_curve(negatives: np.ndarray, positives: np.ndarray) -> float:
-    """Return the area under the ROC curve, given two histograms of logits, [bins] each, ascending; ties count half."""
+    """Return the area under the ROC curve, given histograms of the logits of negatives and of positives.
+
+    Both have the shape [bins], with ascending logits. A positive and a negative in the same bin count half.
+    """
     below = np.cumsum(negatives) - negatives / 2
     pairs = negatives.sum() * positives.sum()
     return float(positives @ below / pairs) if pairs else 0.5
 
 
 class ReplaceMLM(BertForMaskedLM):
-    """Predicts the original tokens with the MLM head, at the positions with a generator's samples (section 3.4)."""
+    """Predict the original tokens at the positions with a generator's samples (ELECTRA, section 3.4)."""
 
     term: ClassVar[str] = "words"
     use: ClassVar[str] = "masked_lm"
@@ -208,10 +213,10 @@ class ReplaceMLM(BertForMaskedLM):
 
 
 class AllTokensMLM(ReplaceMLM):
-    """Predicts every token, or copies it from the input (section 3.4).
+    """Predict the original token at every position, with a mechanism to copy the input (ELECTRA, section 3.4).
 
-    The copy probability D is a sigmoid over a token's hidden state. A prediction is D for the input token, plus 1 - D
-    times the softmax over the vocabulary.
+    The copy probability D is the sigmoid of a linear layer over the hidden state. The predicted distribution is 1 - D
+    times the softmax over the vocabulary, plus D for the input token.
     """
 
     def __init__(self, config: BertConfig) -> None:
@@ -230,13 +235,14 @@ class AllTokensMLM(ReplaceMLM):
 def copying_cross_entropy(
     lazy_logits: LazyLogits, gates: Tensor, inputs: Tensor, labels: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the sum of -log(D [input = label] + (1 - D) softmax(label)), float32, and the number correct.
+    """Return the summed cross-entropy of predictions with a copy mechanism, and the number of correct ones.
 
-    Logits are computed in chunks, and again in the backward pass, so that memory never holds all of them.
+    The cross-entropy of a position is -log(D [input = label] + (1 - D) softmax(label)), float32. Logits are computed in
+    chunks, and again in the backward pass, so that memory never holds all of them.
 
     Args:
         gates: logits of the copy probability D, [N].
-        inputs, labels: input and original tokens, int64 [N]; positions with the label ``IGNORE_INDEX`` do not count.
+        inputs, labels: input and original tokens, int64 [N]. Positions with the label ``IGNORE_INDEX`` do not count.
     """
     loss = lazy_logits.inner.new_zeros((), dtype=torch.float32)
     correct = labels.new_zeros(())
@@ -261,7 +267,7 @@ def _copying_loss(
     inner: Tensor, weight: Tensor, bias: Tensor, gates: Tensor, inputs: Tensor, labels: Tensor
 ) -> tuple[Tensor, Tensor]:
     log_softmax = F.linear(inner, weight, bias).float().log_softmax(1)
-    # log D and log(1 - D).
+    # The logarithms of D and 1 - D.
     copied = F.logsigmoid(gates.float())
     predicted = F.logsigmoid(-gates.float())
     counted = labels != IGNORE_INDEX
@@ -270,7 +276,7 @@ def _copying_loss(
     def predict(tokens: Tensor) -> Tensor:
         return predicted + log_softmax.gather(1, tokens[:, None]).squeeze(1)
 
-    # A label that is the input may be copied or predicted.
+    # If the label equals the input, the probabilities of copying and of predicting it add up.
     at_label = torch.where(inputs == labels, torch.logaddexp(copied, predict(labels)), predict(labels))
     with torch.no_grad():
         best_predicted = predicted + log_softmax.amax(1)
@@ -280,9 +286,9 @@ def _copying_loss(
     return -at_label.where(counted, 0.0).sum(), correct
 
 
-# Disentangled as in DeBERTa-v3's code.
+# DeBERTa-v3's code applies disentangled sharing to these embeddings.
 TABLES = ("word_embeddings", "position_embeddings")
-# By disc_target and disc_loss_on; the second is "ELECTRA 15%".
+# (disc_target, disc_loss_on) -> class of the study's model. ("rtd", "predicted") is "ELECTRA 15%" in the paper.
 MODELS: dict[tuple[str, str], type[Discriminator | ReplaceMLM]] = {
     ("rtd", "all"): Discriminator,
     ("rtd", "predicted"): Discriminator,
@@ -292,13 +298,14 @@ MODELS: dict[tuple[str, str], type[Discriminator | ReplaceMLM]] = {
 
 
 class ElectraObjective(PretrainingObjective[TensorBatch]):
-    """Minimise the generator's MLM loss, plus ``disc_weight`` times the loss of ``model``, which reads its samples.
+    """Minimise the generator's MLM loss plus ``disc_weight`` times the discriminator's loss.
 
-    No gradient passes through the samples. A token that the generator predicts correctly counts as original.
+    The discriminator reads the generator's samples, through which no gradient passes. A sampled token that equals the
+    original counts as original.
 
     Attributes:
-        model: the discriminator, or the model of an ablation.
-        generator: a narrower masked language model.
+        model: the discriminator, or the model that replaces it in an ablation.
+        generator: masked language model that replaces tokens, usually narrower than ``model``.
     """
 
     spec = objective_spec("electra")
@@ -313,29 +320,29 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
         self.generator = BertForMaskedLM(self.generator_config)
         if params.embeddings != "separate" and self.generator_config.embedding_width != config.embedding_width:
             raise PipelineError(
-                "a generator of another width cannot share these embeddings",
+                "generator and discriminator of different width cannot share embeddings",
                 f"{self.generator_config.hidden_size}, not {config.hidden_size}",
                 where="objectives.electra.generator_width",
-                hint="set it to 1, set embeddings: separate, or take an architecture whose embeddings have a "
-                "width of their own, such as electra",
+                hint="set it to 1, set embeddings: separate, or use an architecture with model.embedding_size, such as "
+                "electra",
             )
         if params.embeddings == "shared":
             self.generator.bert.embeddings = self.model.bert.embeddings
             self.generator.tie()
         if params.embeddings == "disentangled":
             for name in TABLES:
-                # Not every encoder has position embeddings.
+                # Some encoders have no position embeddings.
                 table = getattr(self.generator.bert.embeddings, name, None)
                 if table is not None:
                     setattr(self.model.bert.embeddings, name, AddedTable(table))
         if params.embeddings != "shared" and params.disc_target == "rtd" and config.has_mask_decoder:
-            # Only DeBERTa's mask decoder reads positions, and a discriminator has no mask decoder.
+            # In DeBERTa, only the mask decoder uses position embeddings, and a discriminator has no mask decoder.
             self.model.bert.embeddings.position_embeddings.requires_grad_(False)
         self.weights = {"mlm": 1.0, self.model.term: params.disc_weight}
         self.learns = self.model.learns
 
     def load_models(self, folder: Path) -> None:
-        # Disentangled embeddings are saved as sums with the generator's, which are subtracted again.
+        # Disentangled embeddings are saved as a sum with the generator's embeddings. Subtract the generator's again.
         super().load_models(folder)
         with torch.no_grad():
             for table in self.model.bert.embeddings.children():
@@ -351,9 +358,9 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
         return {"mlm": generator_term, self.model.term: LossTerm(*self.model.loss(text))}
 
     def fill(self, batch: TensorBatch) -> tuple[LossTerm, FilledText]:
-        # Fills in the generator's samples, drawn by `batch.sampling_noise`.
+        # Replaces the masked tokens by samples from the generator, with the random numbers `batch.sampling_noise`.
         assert batch.sampling_noise is not None
-        # A layout for each model, since it may cache what depends on the width of heads.
+        # Each model gets its own layout, since a model may cache tensors in it that depend on its head size.
         generator_layout = PackedBatch.of(batch.cu_seqlens, len(batch.ids), batch.max_seqlen)
         layout = PackedBatch.of(batch.cu_seqlens, len(batch.ids), batch.max_seqlen)
         query_rows = QueryRows.of(batch.output_positions, batch.output_offsets, batch.max_outputs)
@@ -361,7 +368,7 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
         hidden = hidden.index_select(0, batch.predicted_outputs)
         loss, correct, sampled = self.generator.cls["predictions"].sample(hidden, batch.labels, batch.sampling_noise)
         filled = batch.ids.index_copy(0, batch.predicted, sampled)
-        # Every token is predicted, or the masked ones alone.
+        # The study's model predicts at every token, or only at the masked ones.
         if self.objective_params.disc_loss_on == "all":
             real = torch.repeat_interleave(
                 batch.pair_label != IGNORE_INDEX, batch.cu_seqlens.diff(), output_size=len(filled)
@@ -375,8 +382,8 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
         return LossTerm(loss, correct), text
 
     def training_flops(self, work: Workload) -> int:
-        # The generator's last block runs on the predicted positions alone; with `disc_loss_on: predicted`, the model's
-        # last block does too.
+        # The generator's last block is computed only at the predicted positions. With `disc_loss_on: predicted`, the
+        # discriminator's last block is too.
         generator_flops = self.generator_config.training_flops(work)
         positions = work.predictions
         if self.objective_params.disc_loss_on == "all":
@@ -385,8 +392,8 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
         return generator_flops + self.model.training_flops(work, positions)
 
     def validation_metrics(self, batch: ValidationBatch) -> dict[str, Metric]:
-        # `replaced` is the share of the predicted tokens that the generator gets wrong. Near 0, the generator is too
-        # good to learn from (ELECTRA, section 3.2): a model that always answers "original" is nearly always correct.
+        # `replaced` is the share of the predicted tokens that the generator gets wrong. If it is near 0, a model that
+        # always answers "original" is nearly always correct, and learns little (ELECTRA, section 3.2).
         metrics = masked_lm_metrics(self.generator, batch)
         _, text = self.fill(batch.tensors)
         metrics |= self.model.metrics(text)
@@ -403,7 +410,7 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
 
 
 def generator_config(config: BertConfig, params: ElectraParams) -> BertConfig:
-    # Fractions of the discriminator's sizes, with heads that divide the width.
+    # Scales the discriminator's sizes. The number of heads is lowered until it divides the hidden size.
     hidden = max(1, round(params.generator_width * config.hidden_size))
     heads = max(1, round(params.generator_width * config.num_attention_heads))
     return replace(

@@ -5,7 +5,7 @@ from pipeline_src.family import NO_CAUSAL_MODEL
 
 ARCHITECTURES = {
     "modernbert": ArchitectureSpec(
-        # Rotary positions rotate pairs of numbers.
+        # The head size must be even, since rotary positions rotate pairs of numbers.
         even="head",
         rotary=True,
         refused_objectives={

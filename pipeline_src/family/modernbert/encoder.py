@@ -1,7 +1,7 @@
 """ModernBERT (Warner et al. 2024): pre-norm without biases, gated feed-forward, rotary positions, local attention.
 
-Every third block attends to the whole sequence, the others to a window. Masking rate, optimizer and schedule are not
-part of the encoder.
+Every third block attends to the whole sequence, and all other blocks to a window. Masking rate, optimizer and schedule
+are not part of the encoder. They are settings in params.yaml.
 """
 
 from __future__ import annotations
@@ -30,27 +30,30 @@ from pipeline_src.study.model import ModelParams
 
 
 def rope_cache(positions: Tensor, size: int, theta: float) -> tuple[Tensor, Tensor]:
-    """Return cosines and sines of the rotary position angles (Su et al. 2021, section 3.2.2), [T, size / 2] each."""
+    """Return cosines and sines of the rotary angles (Su et al. 2021, section 3.2.2), [T, size / 2] each."""
     frequencies = theta ** -(torch.arange(0, size, 2, device=positions.device, dtype=torch.float32) / size)
     angles = positions[:, None] * frequencies
     return angles.cos(), angles.sin()
 
 
 def rotate(vectors: Tensor, cache: tuple[Tensor, ...]) -> Tensor:
-    """Apply rotary positions (``rope_cache``) to vectors [T, ..., size]; elements half a head apart form a pair."""
+    """Apply rotary positions to vectors [T, ..., size], given the result of ``rope_cache``.
+
+    The pairs that are rotated consist of elements i and i + size / 2.
+    """
     cosines, sines = (table.view(len(table), *(1,) * (vectors.ndim - 2), -1) for table in cache)
     first, second = vectors.float().chunk(2, dim=-1)
     return torch.cat([first * cosines - second * sines, second * cosines + first * sines], dim=-1).to(vectors.dtype)
 
 
 class RotaryAttention(nn.Module):
-    """Self-attention with rotary positions and without biases, including its output projection.
+    """Self-attention with rotary positions and output projection, without biases.
 
-    The encoder puts the result of ``rope_cache`` for ``theta`` into ``layout.cache``.
+    The encoder must put the result of ``rope_cache`` into ``layout.cache[theta]``.
 
     Args:
         theta: base of the rotary frequencies.
-        reach: number of tokens visible on each side; None: all.
+        reach: number of tokens visible on each side. None: the whole sequence is visible.
     """
 
     def __init__(self, config: BertConfig, theta: float, reach: int | None) -> None:
@@ -98,9 +101,9 @@ class RotaryAttention(nn.Module):
         return attention_probs_of(attention_logits(query, key, layout), layout, reach=self.reach)
 
 
-# Matrices of the feed-forward layer: input, gate and output.
+# Number of matrices in the feed-forward layer: input, gate and output.
 MATRICES = 3
-# transformers' kinds of layer.
+# transformers' names of the two kinds of layer.
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
 TASKS = ("sequence", "choice", "span", "token")
 HEAD = ((r"^bert\.pooler\.dense\.", "head.dense."), (r"^bert\.pooler\.LayerNorm\.", "head.norm."))
@@ -152,12 +155,16 @@ MODERNBERT = StateDictAdapter(
 
 
 def global_layer_interval(kinds: Any, num_layers: object) -> int:
-    """Return n if every n-th of ``layer_types``, from the first on, is global, and the others are local.
+    """Return n if the first and every n-th layer after it is global, and all other layers are local.
+
+    Args:
+        kinds: value of ``layer_types`` in config.json.
+        num_layers: number of layers that it must have.
 
     Raises:
-        ValueError: the layers follow no such rule, or are not ``num_layers``.
+        ValueError: the layers follow no such rule, or their number is wrong.
     """
-    # Of global, local, local, global, local: the second global layer is number 3, and so is every third.
+    # For example, in global, local, local, global, local, the second global layer has the index 3, which is n.
     layers = kinds if isinstance(kinds, list) else []
     interval = max(1, len(layers))
     if GLOBAL in layers[1:]:
@@ -170,7 +177,7 @@ def global_layer_interval(kinds: Any, num_layers: object) -> int:
 
 @dataclass(frozen=True)
 class ModernBertConfig(BertConfig):
-    """Config of ModernBERT: windows of ``local_attention`` tokens, and a rotary theta for either kind of block."""
+    """Config of ModernBERT, with the size of the attention window and a rotary theta for each kind of block."""
 
     names: ClassVar[StateDictAdapter] = MODERNBERT
     layer_norm_bias: ClassVar[bool] = False
@@ -185,17 +192,17 @@ class ModernBertConfig(BertConfig):
 
     def __post_init__(self) -> None:
         if self.head_size % 2:
-            raise ValueError(f"a head has {self.head_size} numbers, of which rotary positions would rotate pairs")
+            raise ValueError(f"the head size is {self.head_size}, and rotary positions need an even one")
 
     @classmethod
     def from_params(cls, params: ModelParams, vocab_size: int, causal: bool = False, **run: Any) -> Self:
-        # The default is 1.5 H, as in ModernBERT-base.
+        # The default intermediate size is 1.5 H, as in ModernBERT-base.
         inner = params.intermediate_size or 3 * params.hidden_size // 2
         return super().from_params(params.model_copy(update={"intermediate_size": inner}), vocab_size, causal, **run)
 
     @classmethod
     def from_hf_config(cls, raw: dict[str, Any]) -> dict[str, Any]:
-        # transformers 5 replaces older keys by layer_types and rope_parameters.
+        # transformers 5 writes layer_types and rope_parameters instead of the older keys, which this config has.
         inner = str(raw.get("hidden_act", "gelu"))
         head = str(raw.get("classifier_activation", "gelu"))
         if ACTIVATIONS.get(inner) != ACTIVATIONS.get(head):
@@ -209,7 +216,8 @@ class ModernBertConfig(BertConfig):
         if kinds is not None:
             result["global_attn_every_n_layers"] = global_layer_interval(kinds, raw.get("num_hidden_layers"))
 
-        # {"full_attention": {"rope_type": "default", "rope_theta": 160000.0}, ...}, or one such rope for all layers.
+        # rope_parameters is {"full_attention": {"rope_type": "default", "rope_theta": 160000.0}, ...}, or one inner
+        # dictionary for all layers.
         ropes = raw.get("rope_parameters")
         for key, kind in (("global_rope_theta", GLOBAL), ("local_rope_theta", LOCAL)):
             rope = ropes.get(kind) if isinstance(ropes, dict) else ropes
@@ -219,7 +227,7 @@ class ModernBertConfig(BertConfig):
                 raise ValueError(f"rope_parameters of {kind} are {shown(rope)}, not of rope_type default")
             if "rope_theta" in rope:
                 result[key] = rope["rope_theta"]
-        # The key is for classifiers, and the folder has none.
+        # The key classifier_pooling is only used by classifiers, and this model is none.
         if raw.get("architectures") in ([MODERNBERT.classes["masked_lm"]], [MODERNBERT.classes["encoder"]]):
             result["classifier_pooling"] = "cls"
         return result
@@ -233,14 +241,14 @@ class ModernBertConfig(BertConfig):
 
     @property
     def head_init_scale(self) -> float:
-        # Of the MLM head and of layers that write to the residual stream.
+        # Scales the initial weights of the MLM head and of the layers that write to the residual stream.
         return (2 * self.num_hidden_layers) ** -0.5
 
     def is_global(self, number: int) -> bool:
         return number % self.global_attn_every_n_layers == 0
 
     def training_flops(self, work: Workload) -> int:
-        # Feed-forward layers have three matrices, and local blocks only pairs within the window.
+        # Feed-forward layers have three matrices, and local blocks compute only pairs within the window.
         all_pairs = work.sum_len_squared
         local_pairs = self.local_pairs(work)
         visible = [all_pairs if self.is_global(number) else local_pairs for number in range(self.num_hidden_layers)]
@@ -255,7 +263,7 @@ class ModernBertConfig(BertConfig):
         return blocks + last + head_flops(self, work.predictions)
 
     def local_pairs(self, work: Workload) -> int:
-        # Number of pairs within the window; exact if all or no sequences are shorter than half a window.
+        # The number of pairs within the window. It is exact if all sequences are shorter than half a window, or none.
         reach = self.local_attention // 2
         if work.tokens < reach * work.sequences:
             return work.sum_len_squared
@@ -268,7 +276,7 @@ class ModernBertEmbeddings(Embeddings):
 
 
 class GatedFeedForward(nn.Module):
-    """Feed-forward layer with GeGLU (Shazeer 2020, GLU Variants Improve Transformer)."""
+    """Feed-forward layer with GeGLU (Shazeer 2020, "GLU Variants Improve Transformer")."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -283,7 +291,7 @@ class GatedFeedForward(nn.Module):
 
 
 class ModernBertBlock(TransformerBlock):
-    # Block 0 has no LayerNorm before attention, since the embeddings end with one.
+    # Block 0 has no LayerNorm before attention, since the embeddings end with a LayerNorm.
 
     def __init__(self, config: ModernBertConfig, number: int) -> None:
         super().__init__()
@@ -334,7 +342,7 @@ class ModernBertEncoder(Encoder):
 
 
 class PredictionHead(nn.Module):
-    """Dense layer, GELU and LayerNorm, as transformers has before every task's output layer."""
+    """Dense layer, GELU and LayerNorm, which transformers has before the output layer of every task."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()

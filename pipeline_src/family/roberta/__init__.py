@@ -2,5 +2,5 @@
 
 from pipeline_src.base.registry import ArchitectureSpec
 
-# fairseq draws a random token from its dictionary without the special symbols (data/mask_tokens_dataset.py).
+# As in fairseq (data/mask_tokens_dataset.py), a masked token is never replaced by a special token.
 ARCHITECTURES = {"roberta": ArchitectureSpec(special_replacements=False)}

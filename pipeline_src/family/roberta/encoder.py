@@ -1,6 +1,6 @@
 """RoBERTa (Liu et al. 2019): BERT without token types, with positions that start after the padding id.
 
-Dynamic masking, packing, vocabulary and optimizer are not part of the encoder.
+Dynamic masking, packing, vocabulary and optimizer are not part of the encoder. They are settings in params.yaml.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ ROBERTA = StateDictAdapter(
 class RobertaConfig(BertConfig):
     """Config of RoBERTa, whose positions start at ``pad_token_id`` + 1 (fairseq, utils.py).
 
-    ``max_position_embeddings`` includes the unused positions.
+    ``max_position_embeddings`` includes the unused positions before the first one.
     """
 
     names: ClassVar[StateDictAdapter] = ROBERTA
     dropout_before_pooler: ClassVar[bool] = True
-    # As in fairseq's modules/transformer_sentence_encoder.py.
+    # fairseq (modules/transformer_sentence_encoder.py) does not truncate initial weights.
     initializer_cutoff_factor: ClassVar[float | None] = None
-    # As in fairseq's modules/layer_norm.py.
+    # The value in fairseq's modules/layer_norm.py.
     layer_norm_eps: float = 1e-5
     type_vocab_size: int = 1
     pad_token_id: int = 0
@@ -70,12 +70,12 @@ class RobertaConfig(BertConfig):
 
     @property
     def head_gelu(self) -> str:
-        # As in transformers' head, with any ``hidden_act``.
+        # transformers' MLM head has the exact GELU, whatever ``hidden_act`` is.
         return "none"
 
 
 class RobertaEmbeddings(Embeddings):
-    # fairseq has no token types, so the row of the only type is 0 in models made here.
+    # fairseq has no token types, so the embedding of the only token type starts at 0.
 
     def custom_init(self) -> None:
         super().custom_init()

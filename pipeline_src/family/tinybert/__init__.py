@@ -4,7 +4,7 @@ from pipeline_src.base.registry import ObjectiveSpec
 
 OBJECTIVES = {
     "tinybert": ObjectiveSpec(
-        # The weights are the paper's.
+        # The weights of both terms are those of the paper.
         terms={"scores": 1.0, "states": 1.0},
         validation_columns=("scores_loss", "states_loss"),
         collator="none",

@@ -21,10 +21,10 @@ from pipeline_src.training.trainer import LossTerm
 
 
 class Student(nn.Module):
-    """The encoder without a pooler, and a projection of its hidden states to ``width``, the teacher's.
+    """Encoder without a pooler, with a projection of its hidden states to ``width``, the teacher's hidden size.
 
-    The embeddings and all layers share the projection. A student of the teacher's width has it too. It is saved, but
-    transformers does not load it.
+    The output of the embeddings and of every layer is projected by the same matrix, even if the student is as wide as
+    the teacher. The projection is saved with the model, but transformers does not load it.
     """
 
     def __init__(self, config: BertConfig, width: int) -> None:
@@ -34,10 +34,11 @@ class Student(nn.Module):
 
 
 class TinyBertObjective(PretrainingObjective[TensorBatch]):
-    """Two losses, summed over layers: mean squared differences between student and teacher.
+    """Minimise mean squared differences between student and teacher, summed over layers.
 
-    ``scores`` compares the attention logits, as a mean over heads and pairs of tokens; ``states`` the hidden states and
-    embeddings, as a mean over tokens and the teacher's width. Padding does not count; in the original code it does.
+    The term ``scores`` compares attention logits, averaged over heads and pairs of tokens. The term ``states`` compares
+    embeddings and hidden states, averaged over tokens and the teacher's hidden size. Unlike the original code, padding
+    is excluded.
     """
 
     spec = objective_spec("tinybert")
@@ -67,7 +68,7 @@ class TinyBertObjective(PretrainingObjective[TensorBatch]):
         return {name: LossTerm(total) for name, total in totals.items()}
 
     def training_flops(self, work: Workload) -> int:
-        # Of the student with its projection, plus the teacher's forward pass. Both models compute every position.
+        # FLOPs of the student, its projection and the teacher's forward pass, where both models compute all positions.
         # Attention logits are computed a second time, which is not counted.
         work = work._replace(num_outputs=work.tokens, attended_pairs=work.sum_len_squared)
         student, teacher = self.config, self.teacher.config

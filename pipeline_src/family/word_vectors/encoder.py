@@ -1,7 +1,7 @@
 """Word vectors without context, averaged over a sequence (the CBoW baseline of GLUE).
 
-A baseline, frozen or fine-tuned, with or without a BiLSTM on top. Without the BiLSTM, the two texts of a pair are
-averaged separately. The stage ``train_word_vectors`` writes the model folders.
+The model is a baseline, frozen or fine-tuned, with or without a BiLSTM on top. Without the BiLSTM, the two texts of a
+pair are averaged separately. The stage ``train_word_vectors`` trains the vectors.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WORD_VECTORS = StateDictAdapter(
     model_type="word-vectors",
     title="Word vectors",
     paper="Mikolov et al. 2013, [Efficient Estimation of Word Representations](https://arxiv.org/abs/1301.3781)",
-    # transformers does not know this architecture.
+    # transformers does not have this architecture, so the class names of BERT are used.
     classes={use: known for use, known in BERT.classes.items() if use != "causal_lm"},
     from_hf=((r"^word_vectors\.", "bert."),),
     to_hf=((r"^bert\.", "word_vectors."),),
@@ -63,7 +63,7 @@ class Vectors(nn.Module):
 
 
 class Mean(nn.Module):
-    # Replaces the vector of each sequence's first token, which the pooler reads, by the sequence's mean.
+    # Replaces the vector of each sequence's first token, which the pooler reads, by the mean of the sequence.
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -71,11 +71,11 @@ class Mean(nn.Module):
     def forward(self, hidden: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None) -> Tensor:
         lengths = layout.cu_seqlens.diff()
         numbers = torch.arange(layout.sequences, device=hidden.device)
-        # The sequence of each token.
+        # The index of each token's sequence.
         sequence = torch.repeat_interleave(numbers, lengths, output_size=len(hidden))
         zeros = hidden.new_zeros(layout.sequences, hidden.shape[1])
         means = zeros.index_add(0, sequence, hidden) / lengths[:, None]
-        # The other tokens keep their vectors.
+        # All other tokens keep their vectors.
         mixed = hidden.index_copy(0, layout.first, means)
         return mixed if query_rows is None else mixed.index_select(0, query_rows.index)
 
@@ -85,7 +85,7 @@ class MeanEncoder(Encoder):
 
 
 class WordVectors(Bert):
-    # Only fine-tuning trains the pooler.
+    # The pooler is trained only in fine-tuning.
 
     Embeddings = Vectors
     Encoder = MeanEncoder

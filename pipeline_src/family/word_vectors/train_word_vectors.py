@@ -1,4 +1,4 @@
-"""Stage ``train_word_vectors``: learn Word2Vec vectors of the study's tokens; write a model folder for fine-tuning."""
+"""Stage ``train_word_vectors``: train Word2Vec vectors for the study's tokens."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from pipeline_src.model.tokenizer_config import state_inputs
 from pipeline_src.study.data import WordVectorsParams
 from pipeline_src.tokenizer.load import load_tokenizer
 
-# The values of gensim's `sg`.
+# Value of the setting `method` -> gensim's argument `sg`.
 SKIP_GRAM = {"cbow": 0, "skip_gram": 1}
-# The largest value in params.yaml, since no positions are learnt.
+# Maximum length of a text in tokens. No positions are trained, so it is the largest value that params.yaml allows.
 MAX_INPUT_TOKENS = 8192
 
 
 def run(*, seed: int, word_vectors: WordVectorsParams) -> None:
-    """Read ``data/tokens`` and ``data/vocabulary``, write ``models/word_vectors``."""
+    """Train word vectors on ``data/tokens``, and write them as the model folder ``models/word_vectors``."""
     vocab_size = load_tokenizer(VOCABULARY).get_vocab_size()
     store = TokenStore(TOKENS, "train")
-    # It checks the ids.
+    # `counts` also checks that all ids are below vocab_size.
     store.counts(vocab_size)
     vectors = learn_vectors(store, vocab_size, word_vectors, seed)
     log.info("%d of %d entries have a vector", np.count_nonzero(vectors.any(axis=1)), vocab_size)
@@ -38,7 +38,7 @@ def run(*, seed: int, word_vectors: WordVectorsParams) -> None:
 
 
 class Sentences:
-    # The sentences of a store, as lists of ids in decimal. gensim iterates over them several times.
+    # Iterates over a store's sentences as lists of ids ("2054"). gensim iterates over them several times.
 
     def __init__(self, store: TokenStore, vocab_size: int) -> None:
         self._store = store
@@ -53,7 +53,7 @@ class Sentences:
 
 
 def learn_vectors(store: TokenStore, vocab_size: int, params: WordVectorsParams, seed: int) -> np.ndarray:
-    # Returns float32 [vocab_size, width]; a token that does not occur has zeros.
+    # Returns float32 [vocab_size, width]. The vector of a token that does not occur is zero.
     model = Word2Vec(
         Sentences(store, vocab_size),
         vector_size=params.width,
@@ -62,11 +62,11 @@ def learn_vectors(store: TokenStore, vocab_size: int, params: WordVectorsParams,
         negative=params.negative,
         sample=params.sample,
         epochs=params.epochs,
-        # The vocabulary has no rare entries.
+        # gensim leaves out words that occur less often. Every token that occurs gets a vector.
         min_count=1,
-        # With more, the bits depend on which is faster.
+        # With several workers, the result would depend on which one is faster.
         workers=1,
-        # gensim takes 31 bits.
+        # gensim takes a seed of 31 bits.
         seed=derive_seed(seed, "word_vectors") >> 33,
     )
     vectors = np.zeros((vocab_size, params.width), np.float32)
@@ -80,7 +80,7 @@ def save_vectors(folder: Path, vectors: np.ndarray, vocabulary: Path) -> None:
         "model_type": "word-vectors",
         "vocab_size": vocab_size,
         "hidden_size": width,
-        # The mean over a sequence.
+        # The only layer is the mean over a sequence.
         "num_hidden_layers": 1,
         "num_attention_heads": 1,
         "intermediate_size": width,

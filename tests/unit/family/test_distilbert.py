@@ -107,7 +107,7 @@ def test_distilbert_training_flops_include_teacher_forward(own, read, predicted)
         ({"hidden_size": 64}, {}, "hidden_size 64, not 32"),
         ({"hidden_size": 64}, {"init": "random"}, "hidden_size 64, not 32"),
         ({"num_attention_heads": 4}, {}, "num_attention_heads 4, not 2"),
-        ({"layers": 1}, {}, "a student of more layers than its teacher: 2"),
+        ({"layers": 1}, {}, "the student has more layers than its teacher: 2"),
     ],
 )
 def test_distilbert_unfit_teacher_is_rejected(teacher, own, message):
@@ -117,7 +117,7 @@ def test_distilbert_unfit_teacher_is_rejected(teacher, own, message):
 
 def test_distilbert_student_of_other_architecture_is_rejected():
     albert = load_architecture("albert").config(60, 32, 2, 2, 64, 16)
-    with pytest.raises(PipelineError, match="a teacher whose layers are of other parts: BERT"):
+    with pytest.raises(PipelineError, match="lack layers of the student's: BERT"):
         build(config(), albert)
 
 
@@ -145,12 +145,12 @@ def test_pretrain_distilbert_unfit_teacher_is_rejected_and_leaves_no_output(stud
             train_phase("phase1", **WAYS["distilbert"] | changes, phase1=3)
         assert not list(Path("checkpoints").rglob("*")) and not Path("models").exists()
 
-    refused("no teacher here: elsewhere", teacher="elsewhere")
-    refused("no teacher here: catalogue/no-teacher", teacher="catalogue/no-teacher")
-    refused("the teacher takes shorter sequences: 32 tokens", max_position_embeddings=48)
+    refused("the teacher.s folder has no config.json: elsewhere", teacher="elsewhere")
+    refused("the teacher.s folder has no config.json: catalogue/no-teacher", teacher="catalogue/no-teacher")
+    refused("shorter than the student.s: 32 tokens", max_position_embeddings=48)
     raw = read_json("teacher/config.json")
     write_json(study / "teacher/config.json", raw | {"model_type": "roberta", "layer_norm_eps": 1e-5})
-    refused("a teacher of another architecture: roberta")
+    refused("unsupported architecture of the teacher: roberta")
     write_json(study / "teacher/config.json", raw | {"is_decoder": True})
     refused("the teacher is a causal model")
     write_json(study / "teacher/config.json", raw)
@@ -160,7 +160,7 @@ def test_pretrain_distilbert_unfit_teacher_is_rejected_and_leaves_no_output(stud
     text = (study / "other/tokenizer.json").read_text(encoding="utf-8").replace('"bal"', '"zzz"')
     (study / "teacher/tokenizer.json").write_text(text, encoding="utf-8")
     (study / "teacher/vocab.txt").unlink()
-    refused("a teacher of another vocabulary")
+    refused("teacher and student have different vocabularies")
 
 
 @pytest.mark.parametrize("rows", [1, 3, 9])
@@ -205,7 +205,7 @@ def test_distilbert_student_of_larger_teacher_with_all_layers_has_no_kl(batch, a
 
 
 def test_distilbert_teacher_of_other_embedding_size_is_rejected():
-    with pytest.raises(PipelineError, match="another shape"):
+    with pytest.raises(PipelineError, match="differ in size"):
         build_student("electra", embedding_size=16)
 
 

@@ -79,10 +79,10 @@ def test_pad_any_batch_has_constant_shapes_and_its_content(capacity_and_batch, s
 @pytest.mark.parametrize(
     ("lengths", "counts", "exceeded"),
     [
-        ([4] * 7, None, "7 sequences, not 6"),
-        ([33], None, "33 tokens in a sequence, not 32"),
+        ([4] * 7, None, "7 sequences, more than 6"),
+        ([33], None, "33 tokens in a sequence, more than 32"),
         ([32] * 6, [6] * 6, "outputs in a sequence"),
-        ([32] * 6, [6] * 6, "36 predictions, not 30"),
+        ([32] * 6, [6] * 6, "36 predictions, more than 30"),
     ],
 )
 def test_pad_too_large_batch_is_rejected(lengths, counts, exceeded):

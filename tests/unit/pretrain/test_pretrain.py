@@ -70,7 +70,7 @@ def test_validation_masks_do_not_depend_on_mask_prob(study):
 
 
 def test_phase2_without_phase1_is_rejected(study):
-    with pytest.raises(PipelineError, match="nothing to read: models/pretrained/phase1"):
+    with pytest.raises(PipelineError, match="input of training is missing: models/pretrained/phase1"):
         run("phase2")
     assert not os.path.exists("models/pretrained/phase2")
 

@@ -100,15 +100,15 @@ def test_start_model_head_of_other_objective_is_left_out_and_logged(start, caplo
     tensors = {name: tensor for name, tensor in load_file("teacher/model.safetensors").items() if "cls." not in name}
     save_file(tensors | {"discriminator_predictions.dense.weight": torch.ones(2, 2)}, "teacher/model.safetensors")
     run_stage()
-    assert "left out, no part of pretraining: discriminator_predictions.dense.weight" in caplog.text
+    assert "pretraining does not use these weights: discriminator_predictions.dense.weight" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"architecture": "roberta"}, "of another architecture than the study's: bert, not roberta"),
-        ({"length": 64}, "the start model takes shorter sequences: 32 tokens, not 64"),
-        ({"init_from": "nowhere"}, "no model here: nowhere"),
+        ({"length": 64}, "maximum length is too short: 32 tokens, and the study uses 64"),
+        ({"init_from": "nowhere"}, "the model folder does not exist: nowhere"),
     ],
 )
 def test_start_model_unfit_model_is_rejected(start, change, message):
