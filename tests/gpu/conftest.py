@@ -1,4 +1,4 @@
-"""Tests that only a GPU can show; ``CUDA_VISIBLE_DEVICES=0 pytest tests/gpu`` runs them."""
+"""Tests that need a GPU. ``CUDA_VISIBLE_DEVICES=0 pytest tests/gpu`` runs them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the tests of this folder where there is no CUDA device."""
+    """Skip the tests of this folder if there is no CUDA device."""
     if torch.cuda.is_available():
         return
     for item in items:

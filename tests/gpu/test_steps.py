@@ -1,4 +1,4 @@
-"""Training steps on a GPU: close to the CPU's, repeatable, and resumed without a trace."""
+"""Training steps on a GPU equal those on a CPU, are repeatable, and can be resumed."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ from pipeline_src.examples.build_examples import run as plan_examples
 from pipeline_src.study.machine import Precision
 from tests.unit.pretrain.small import EXAMPLES, make_study, train_phase
 
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts; deterministic products need it
+# CUDA reads this variable when it starts. Deterministic matrix products need it.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 MINI = SHAPES["mini"]._replace(sequences=8, length=64)
-STEPS = 8  # more than a captured step takes before its capture
+# More steps than run before the capture.
+STEPS = 8
 BITS = {"eval_steps": 7, "phase1": 20, "hidden_dropout_prob": 0.1}
 
 
 @pytest.fixture
 def deterministic() -> Iterator[None]:
-    """Sums in a fixed order, where the kernels have a way."""
+    """Use deterministic kernels where torch has them."""
     torch.use_deterministic_algorithms(True, warn_only=True)
     yield
     torch.use_deterministic_algorithms(False)
@@ -35,7 +37,7 @@ def deterministic() -> Iterator[None]:
 def losses(
     shape: Shape, variant: str = "eager", device: str = "cuda", precision: Precision = "auto", seed: int = 1
 ) -> list[float]:
-    """The loss of each of the first steps."""
+    """Return the loss of each of the first steps."""
     result: list[float] = []
     with trainer_of(shape, variant, process_on(device, precision)) as (trainer, step):
         trainer.seed = seed
@@ -60,8 +62,11 @@ def test_training_steps_variant_equals_eager(variant: str, architecture: str) ->
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_training_steps_dropout_repeats_with_seed(variant: str) -> None:
-    """Later steps may differ in their last bits: a backward pass may sum in any order."""
+def test_training_steps_dropout_same_seed_gives_same_losses(variant: str) -> None:
+    """Only the first steps are compared exactly.
+
+    A backward pass may sum in any order, so later steps may differ in their last bits.
+    """
     shape = MINI._replace(architecture="bert", optimizer="adamw", dropout=0.1)
     first, again, other = (losses(shape, variant, seed=seed) for seed in (1, 1, 2))
     assert again[0] == first[0] and again == pytest.approx(first, rel=1e-3)
@@ -69,7 +74,7 @@ def test_training_steps_dropout_repeats_with_seed(variant: str) -> None:
 
 
 @pytest.mark.usefixtures("deterministic")
-def test_pretrain_on_gpu_resumed_repeats_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pretrain_on_gpu_resumed_training_is_bitwise_identical(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     make_study(tmp_path)
     plan_examples(seed=1, examples=EXAMPLES)

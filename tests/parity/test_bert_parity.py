@@ -1,4 +1,4 @@
-"""The encoder and its heads against transformers: same weights, same input, same outputs, losses and gradients."""
+"""Encoder and heads give the same outputs, losses and gradients as transformers, with equal weights and input."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def equal_gradients(ours: nn.Module, reference: nn.Module) -> None:
 
 @dataclass(frozen=True)
 class Batch:
-    """Three sequences, as a rectangle and flat."""
+    """Three sequences, as a padded rectangle and flat."""
 
     ids: Tensor
     segments: Tensor
@@ -64,7 +64,7 @@ class Batch:
 
 
 def make_batch(kind: str) -> Batch:
-    """``equal`` lengths; ``unequal`` ones, padded for transformers alone; or [PAD] as a token like any other."""
+    """Make sequences of equal lengths, of unequal lengths, or with [PAD] as an ordinary token."""
     lengths = [24, 7, 15] if kind == "unequal" else [24, 24, 24]
     ids = torch.randint(5, ENTRIES, (3, 24), generator=torch.Generator().manual_seed(1))
     if kind == "pad tokens":
@@ -78,7 +78,7 @@ def make_batch(kind: str) -> Batch:
 def terms(
     ours: BertForPretraining, batch: Batch, predicted: Tensor, labels: Tensor, pair_label: Tensor
 ) -> list[LossTerm]:
-    """The losses of tokens and of pairs, as training computes them."""
+    """Return the losses of tokens and of pairs, as training computes them."""
     objective = BertObjective(ours.bert.config, pairs="nsp")
     objective.model = ours
     arrays = (tensor.numpy() for tensor in (*batch.flat, predicted, labels, pair_label))
@@ -130,7 +130,7 @@ def test_bert_outputs_losses_and_gradients_equal_transformers(both, batch):
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"L{size[0]}-H{size[1]}")
 @pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
 def test_bert_decoder_logits_loss_and_gradients_equal_transformers(size, batch, tmp_path):
-    """A causal mask and every next token, against transformers' decoder with its own shift of the labels."""
+    """The labels are shifted by this project in one case, and by transformers' decoder in the other."""
     sizes = config(size, causal=True)
     ours = randomize(BertForPretraining(sizes))
     reference = load_in_transformers(save(tmp_path, ours, sizes, "BertLMHeadModel"), "BertLMHeadModel")

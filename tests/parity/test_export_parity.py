@@ -1,4 +1,4 @@
-"""Exported folders in the libraries that they are for: the same vectors, whatever the text."""
+"""Exported folders give the same sentence vectors in sentence-transformers."""
 
 import argparse
 import random
@@ -27,7 +27,7 @@ POOLED = {
 
 @pytest.fixture
 def folder(tmp_path):
-    """A BERT with weights large enough to differ."""
+    """Save a BERT whose weights are large enough that different texts get different vectors."""
     config = BertConfig(len(SPECIAL_TOKENS) + len(ENTRIES), 32, 2, 2, 64, 40)
     model = randomize(BertForTask(config, "embedding", 0), std=0.1)
     return save(tmp_path / "model", model, config, config.names.classes["encoder"], ENTRIES)
@@ -42,13 +42,13 @@ def write(folder, *given):
 
 
 def odd_texts(count):
-    """Texts of many scripts, blanks and lengths up to many times what the model takes; the empty one first."""
+    """Return texts of many scripts, of many lengths, with blanks, and an empty one."""
     chance = random.Random(3)
     return ["", *("".join(chance.choices(LETTERS, k=int(chance.paretovariate(0.7)) % 300)) for _ in range(count - 1))]
 
 
 @pytest.mark.parametrize("given", [(), ("--pooling", "cls", "--normalise"), ("--pooling", "max")])
-def test_export_vectors_of_sentence_transformers_are_pooled_hidden_states(folder, given):
+def test_export_vectors_in_sentence_transformers_equal_pooled_hidden_states(folder, given):
     peer = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
     made, texts = write(folder, *given), odd_texts(1000)
     expected = peer.SentenceTransformer(str(made), device="cpu").encode(texts)

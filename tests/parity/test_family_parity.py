@@ -1,4 +1,4 @@
-"""Every encoder of the family beside its class in transformers: same weights, same outputs, same gradients."""
+"""Every encoder of the family has the same outputs and gradients as its class in transformers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ ENTRIES, POSITIONS = 97, 48
 LENGTHS = (40, 7, 23, 23)
 PAIR_LABEL = torch.tensor([0, 1, 1, 0])
 PREDICTED = (1, 5)  # places in each sequence
-CUT_STD = 0.88  # of a normal distribution cut at two deviations; transformers cuts ModernBERT's alone
+# Standard deviation of a normal distribution, truncated at two deviations for ModernBERT alone.
+CUT_STD = 0.88
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ CASES = {
 
 @dataclass(frozen=True)
 class Pair:
-    """A model of ours and the one that transformers makes of it, saved; and a batch as each takes it."""
+    """A saved model, the same model loaded in transformers, and a batch for each."""
 
     ours: BertForPretraining
     theirs: Any
@@ -104,7 +105,7 @@ class Pair:
 
     @property
     def gradients(self) -> dict[str, Tensor | None]:
-        """Of their parameters, by our names."""
+        """Return the gradients of all parameters under this project's names."""
         names = self.ours.bert.config.names
         folder = {names.to_hf_name(name, type(self.theirs).__name__): name for name, _ in self.ours.named_parameters()}
         return {folder[name]: parameter.grad for name, parameter in self.theirs.named_parameters()}
@@ -178,7 +179,7 @@ def test_record_attention_equals_transformers(pair):
 
 
 def rows_of(pair: Pair) -> tuple[Tensor, Tensor]:
-    """The predicted places and the first of each sequence, and where each sequence's begin among them."""
+    """Return the predicted tokens and first tokens of the sequences, and where each sequence's begin."""
     index = torch.cat([pair.predicted, pair.cu_seqlens[:-1]]).unique()
     return index, torch.searchsorted(index, pair.cu_seqlens)
 
@@ -223,7 +224,7 @@ def test_bert_for_task_logits_equal_transformers(case, head, tmp_path):
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_first_last_head_read_as_its_card_says_equals_ours(case, tmp_path):
+def test_first_last_head_rebuilt_from_model_card_equals_project(case, tmp_path):
     config = case.config()
     ours = randomize(BertForTask(config, "sequence", 2, pooling="first_last"))
     folder = save(tmp_path, ours, config, config.names.classes["encoder"])
@@ -237,7 +238,7 @@ def test_first_last_head_read_as_its_card_says_equals_ours(case, tmp_path):
 
 
 def test_initialise_weights_have_distribution_of_original(pair):
-    """Of their class's own spread, and cut where the original cuts."""
+    """The standard deviation and the truncation are compared."""
     first, second = (BertForPretraining(pair.ours.bert.config) for _ in range(2))
     for model in (first, second):
         initialise(model, torch.Generator().manual_seed(0))
@@ -257,7 +258,10 @@ def test_initialise_weights_have_distribution_of_original(pair):
 
 
 def test_modernbert_at_2048_tokens_equals_transformers(tmp_path):
-    """Global blocks of a long phase's theta, windows of 128 tokens: hidden states and scores, to 1e-4."""
+    """Long sequences use the window of 128 tokens and the theta of a long phase.
+
+    Hidden states and logits agree to 1e-4.
+    """
     long = {"num_hidden_layers": 4, "max_position_embeddings": 2048, "global_rope_theta": 160_000.0}
     config = Case("modernbert", long).config()
     ours, ids = randomize(BertForPretraining(config)), torch.randint(5, ENTRIES, (1, 2048), generator=torch.Generator())

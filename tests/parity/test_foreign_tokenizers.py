@@ -1,4 +1,4 @@
-"""Folders of transformers with byte-level BPE and unigram vocabularies: imported, their ids are AutoTokenizer's."""
+"""Imported byte-level BPE and unigram tokenizers give the same ids as transformers' AutoTokenizer."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def lines(root) -> list[str]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _newest_protobuf():
-    """sentencepiece's own module, which transformers reads models with, asks for a newer protobuf than is pinned."""
+    """Let transformers read SentencePiece models although protobuf is pinned to an older version."""
     from google.protobuf import runtime_version
 
     with pytest.MonkeyPatch.context() as patch:
@@ -81,7 +81,7 @@ def bpe(lines) -> Tokenizer:
 
 @pytest.fixture(scope="module")
 def bare(bpe, lines, tmp_path_factory) -> Callable[[str], Path]:
-    """A folder of a model's type with the files of its first releases: a vocabulary and hardly more."""
+    """Write a model folder like those of the first releases, with a vocabulary and few other files."""
 
     @functools.cache
     def make(model_type: str) -> Path:
@@ -142,7 +142,7 @@ def settings(folder: Path, **values) -> None:
 
 
 def save_again(folder: Path) -> None:
-    """As transformers 5 saves it: a tokenizer.json."""
+    """Save the tokenizer with transformers 5, which writes tokenizer.json."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     for path in folder.iterdir():
         if path.name != "config.json":
@@ -174,7 +174,7 @@ CHANGES: dict[str, tuple[str, Callable[[Path], object]]] = {
 
 
 def check_ids(folder: Path, model_type: str, lines: list[str], out: Path) -> None:
-    """Of texts, of pairs and of masks, as made here, saved here and loaded here or there."""
+    """Compare the ids of texts, pairs and masks, in this project and in transformers."""
     reference, made = transformers.AutoTokenizer.from_pretrained(folder), read_foreign(folder, model_type)
     save_foreign(out, made)
     write_json(out / "config.json", {"model_type": model_type})
@@ -202,7 +202,7 @@ def test_read_foreign_ids_equal_transformers(bare, lines, tmp_path, name):
 
 
 def test_read_foreign_tokenizer_json_with_added_tokens_equals_transformers(bpe, lines, tmp_path):
-    """As ModernBERT's: special tokens and runs of spaces have numbers beyond the vocabulary's."""
+    """As in ModernBERT, special tokens and runs of spaces have ids above the vocabulary's."""
     tokenizer = Tokenizer.from_str(bpe.to_str())
     tokenizer.add_tokens([AddedToken("  ", normalized=True, special=False)])
     flags = {"special": True, "normalized": False}
@@ -273,7 +273,7 @@ DISENTANGLED = {
 
 
 def saved_with(**parts) -> Callable[[Path], None]:
-    """A class that takes tokenizer.json as it is, with other parts in it."""
+    """Return a function that saves tokenizer.json with some parts replaced."""
 
     def change(folder: Path) -> None:
         as_fast(folder)

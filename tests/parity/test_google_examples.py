@@ -40,7 +40,7 @@ VOCABULARY[CLS], VOCABULARY[SEP], VOCABULARY[MASK] = "[CLS]", "[SEP]", "[MASK]"
 
 
 class PythonDraws:
-    """Draws from one generator, in the order in which they are asked for."""
+    """Draws from one random generator, in the order of the calls."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -59,7 +59,7 @@ class PythonDraws:
 
 
 class KeyedDraws:
-    """Our draws for one document in one pass, looked up one by one by what they decide."""
+    """This project's keyed random numbers for one document, looked up by their purpose."""
 
     def __init__(self, stream: int, document: int) -> None:
         self.stream, self.document, self.number = stream, document, 0
@@ -93,7 +93,7 @@ class KeyedDraws:
 
 
 def published_pairs(documents, index, length, short_seq_prob, draws):
-    """Yield (tokens of A, tokens of B, is_random) for one document, a list of sentences, each a list of tokens."""
+    """Yield (tokens of A, tokens of B, is_random) for one document, given as a list of sentences."""
     document, limit = documents[index], length - 3
     target = limit
     if draws.chance("phase1") < short_seq_prob:
@@ -133,7 +133,7 @@ def published_pairs(documents, index, length, short_seq_prob, draws):
 
 
 def published_masks(tokens, mask_prob, most, draws, words=None):
-    """Places chosen in [CLS] A [SEP] B [SEP] and what replaces each: 'mask', 'keep' or a vocabulary number."""
+    """Return position -> replacement ('mask', 'keep' or a token id) in [CLS] A [SEP] B [SEP]."""
     candidates = []
     for position, token in enumerate(tokens):
         if token in (CLS, SEP):
@@ -160,13 +160,13 @@ def published_masks(tokens, mask_prob, most, draws, words=None):
 
 @pytest.fixture(scope="module")
 def google() -> ModuleType:
-    """``bert.create_pretraining_data``."""
+    """Import ``bert.create_pretraining_data``."""
     pytest.importorskip("bert", reason="bert-tensorflow is not installed")
     return google_program()
 
 
 def googles_instances(google: ModuleType, documents, length: int, passes: int, seed: int) -> list:
-    """The examples of Google's program, of documents of tokens as text; as many passes as its ``dupe_factor``."""
+    """Return the examples that Google's program makes from documents, in ``dupe_factor`` passes."""
     rng = random.Random(seed)
     return [
         instance
@@ -177,7 +177,7 @@ def googles_instances(google: ModuleType, documents, length: int, passes: int, s
 
 
 @pytest.mark.parametrize("length", [16, 128])
-def test_published_algorithm_equals_google_program(google, length):
+def test_restated_algorithm_equals_google_program(google, length):
     documents = random_documents(length, 30)
     spelled = [[[VOCABULARY[token] for token in sentence] for sentence in document] for document in documents]
     made = googles_instances(google, spelled, length, 3, 12345)
@@ -199,7 +199,7 @@ def test_published_algorithm_equals_google_program(google, length):
 
 
 def random_documents(seed: int, count: int) -> list[list[list[int]]]:
-    """Documents of 1 to 40 sentences of 1 to 150 tokens; a token is 1000 more than its place in them all."""
+    """Return documents of 1 to 40 sentences of 1 to 150 tokens. Token ids count up from 1000."""
     rng = np.random.default_rng(seed)
     sizes = [np.minimum(rng.geometric(0.06, rng.integers(1, 41)), 150) for _ in range(count)]
     flat = iter(range(1000, 1_000_000))
@@ -207,7 +207,7 @@ def random_documents(seed: int, count: int) -> list[list[list[int]]]:
 
 
 def store_of(folder: Path, documents: list[list[list[int]]]) -> TokenStore:
-    """A store of documents with these sentences; which tokens they hold does not matter here."""
+    """Return a store of documents with these sentence lengths. Its token ids do not matter."""
     writer = TokenWriter(folder, "train", ENTRIES)
     for document in documents:
         lengths = np.asarray([len(sentence) for sentence in document])
@@ -236,7 +236,7 @@ def test_document_pairs_equal_published_algorithm(tmp_path, length, short_seq_pr
 
 
 class KeyedShuffle:
-    """Our shuffle of one example, one swap after another; its other draws are not compared."""
+    """This project's shuffle of one example, one swap at a time."""
 
     def __init__(self, stream: int, example: int) -> None:
         self.stream, self.example = stream, example

@@ -1,4 +1,4 @@
-"""Scores of sentences match transformers."""
+"""Scores of sentences equal those of a loop over transformers."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from tests.unit.interpret.conftest import make_model
 
 
 def masked_lms(folder: Path) -> tuple[ProbedModel, BertForMaskedLM]:
-    """A small model, and the same as transformers loads it."""
+    """Return a small model, and the same model loaded in transformers."""
     model = make_model()
     assert model.head is not None
     tensors = {f"bert.{name}": value for name, value in model.encoder.state_dict().items()}

@@ -1,4 +1,4 @@
-"""TinyBERT's two losses against loops over transformers' hidden states, and their gradients."""
+"""TinyBERT's losses and gradients equal those of loops over transformers' hidden states."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def config(layers: int, hidden: int) -> BertConfig:
 
 
 def scores(layer: nn.Module, hidden: Tensor, head: int) -> Tensor:
-    """Of one head and one sequence before the softmax [L, L], from what the layer reads [L, H]."""
+    """Return one head's attention logits [L, L] of one sequence, from the layer's input [L, H]."""
     width = hidden.shape[1] // HEADS
     part = slice(head * width, (head + 1) * width)
     query, key = (getattr(layer.attention.self, name)(hidden)[:, part] for name in ("query", "key"))

@@ -1,7 +1,4 @@
-"""A real checkpoint, MiniLM (6 layers, 384 wide, 30,522 entries): transformers' outputs on real sentences.
-
-conftest.py has the folder.
-"""
+"""A real checkpoint, MiniLM, gives the same outputs as transformers on real sentences."""
 
 from __future__ import annotations
 
@@ -31,13 +28,13 @@ SENTENCES = [
 
 @pytest.fixture(scope="module")
 def folder(minilm) -> Path:
-    """The checkpoint as published."""
+    """Return the folder of the published checkpoint."""
     return minilm
 
 
 @pytest.fixture(scope="module")
 def imported(folder, tmp_path_factory) -> Path:
-    """The same, brought into our layout."""
+    """Import the published checkpoint."""
     target = tmp_path_factory.mktemp("imported") / "minilm"
     parser = argparse.ArgumentParser()
     import_model.add_arguments(parser)
@@ -47,7 +44,7 @@ def imported(folder, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def theirs(folder):
-    """What transformers makes of the sentences, padded: mask, hidden states, pooler."""
+    """Return transformers' attention mask, hidden states and pooler output for the padded sentences."""
     transformers = pytest.importorskip("transformers")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     batch = tokenizer(SENTENCES, padding=True, return_tensors="pt")

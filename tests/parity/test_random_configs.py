@@ -38,13 +38,7 @@ ALWAYS_STORED = (
 
 @dataclass(frozen=True)
 class Options:
-    """Options of an architecture's config.
-
-    Attributes:
-        built: key -> values that this project builds.
-        refused: key -> values that it refuses.
-        names: BERT's keys of the sizes -> the architecture's.
-    """
+    """Values of an architecture's config options."""
 
     built: dict[str, list[Any]] = field(default_factory=dict)
     refused: dict[str, list[Any]] = field(default_factory=dict)
@@ -115,7 +109,7 @@ OPTIONS = {
 
 @dataclass(frozen=True)
 class Draw:
-    """A config of transformers, the use of its model, and the option that is to be refused, if any."""
+    """A random transformers config, the use of its model, and the option to be rejected, if any."""
 
     model_type: str
     use: str
@@ -141,7 +135,8 @@ def draw(model_type: str, number: int) -> Draw:
         values |= dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"))
     uses = ["causal_lm", "encoder"] if values.get("is_decoder") else ["pretraining", "masked_lm", "encoder", *TASKS]
     if model_type == "deberta":
-        uses.remove("choice")  # transformers has no class for it
+        # transformers has no class for this use.
+        uses.remove("choice")
     refused = one(list(options.refused)) if generator.random() < 1 / 4 else None
     if refused:
         values[refused] = one(options.refused[refused])
@@ -155,7 +150,7 @@ def class_name(drawn: Draw) -> str:
 
 
 def build(drawn: Draw, folder: Path) -> Any:
-    """Save a model of transformers, with a config.json that lacks some of the default values, and return it."""
+    """Save a transformers model, remove some default values from its config.json, and return it."""
     config_class = transformers.CONFIG_MAPPING[drawn.model_type]
     config = config_class(**drawn.values)
     with torch.random.fork_rng():
@@ -181,7 +176,7 @@ def close(found: Tensor, expected: Tensor, what: str) -> None:
 
 @pytest.mark.parametrize("number", range(DRAWS))
 @pytest.mark.parametrize("model_type", OPTIONS)
-def test_load_config_random_config_is_refused_or_equals_transformers(model_type, number, tmp_path):
+def test_load_config_random_config_is_rejected_or_equals_transformers(model_type, number, tmp_path):
     sampled = draw(model_type, number)
     note = f"PARITY_SEED={SEED}, draw {number}: {sampled.use}, {sampled.values}, refused: {sampled.refused}"
     try:

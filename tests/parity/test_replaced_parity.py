@@ -1,4 +1,4 @@
-"""ELECTRA's two losses against transformers' two classes over shared embeddings, joined as the paper joins them."""
+"""ELECTRA's losses equal those of transformers' two classes, combined as in the paper."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def random_objective(own: ElectraParams, embedding: int) -> ElectraObjective:
 
 
 def theirs(objective: ElectraObjective, tmp_path) -> list[Any]:
-    """The saved discriminator and generator as transformers loads them, over one table of embeddings where shared."""
+    """Load the saved discriminator and generator in transformers, with shared embeddings if the test shares them."""
     models = []
     for subfolder, (module, config, kind) in objective.saved_models().items():
         folder = tmp_path / subfolder
@@ -59,7 +59,7 @@ def theirs(objective: ElectraObjective, tmp_path) -> list[Any]:
 def copied_or_predicted(
     objective: ElectraObjective, judge: Any, seen: Tensor, own: Tensor
 ) -> tuple[Tensor, list[Tensor]]:
-    """Mean of -log of the paper's mixture over all real tokens, as it is written, and the gate's parameters."""
+    """Return the mean cross-entropy of the paper's mixture over all real tokens, and the gate's parameters."""
     gate = copy.deepcopy(objective.model.copy_gate)
     gate.zero_grad()
     outputs = judge(seen, attention_mask=KEEP.long(), output_hidden_states=True)
@@ -123,7 +123,7 @@ def test_electra_loss_and_gradients_equal_transformers(tmp_path, embeddings, emb
 
 
 def test_load_weights_electra_folder_of_transformers_is_exact(tmp_path):
-    """Both networks come back from their own folders bit for bit."""
+    """Discriminator and generator are loaded from separate folders."""
     objective = random_objective(ElectraParams(generator_width=0.5), 16)
     for model, subfolder in zip(theirs(objective, tmp_path / "."), ("", "generator"), strict=True):
         model.save_pretrained(tmp_path / "theirs" / subfolder)

@@ -1,4 +1,4 @@
-"""Retrieval against sentence-transformers (the loss, vectors of exported folders) and trec_eval (the metrics)."""
+"""Retrieval losses and vectors equal sentence-transformers, and its metrics equal trec_eval."""
 
 import argparse
 from types import SimpleNamespace
@@ -31,7 +31,7 @@ QUERIES = [Query("0", "a c", CORPUS, ((0,),)), Query("1", "bdf", CORPUS, ((1,),)
 
 
 def make_queries(count: int, negatives: int) -> list[Query]:
-    """Queries with one passage each, which no other query has."""
+    """Return queries with one passage each."""
     rng = np.random.default_rng(0)
     corpus = tuple(" ".join(rng.choice(WORDS, rng.integers(3, 40))) for _ in range(count * (1 + negatives)))
     assert len(set(corpus)) == len(corpus)
@@ -67,8 +67,8 @@ def test_ranking_loss_equals_multiple_negatives_ranking_loss(minilm, negatives):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
 
 
-def test_ranking_loss_passages_of_same_query_or_text_are_no_negatives():
-    """The first two items have one query; the last has the first's passage; 1 and 2 are negatives elsewhere."""
+def test_ranking_loss_passages_of_same_query_or_text_are_not_used_as_negatives():
+    """Items 0 and 1 have the same query, and the last item has the same passage as the first."""
     vectors = torch.nn.functional.normalize(torch.randn(8, 5, generator=torch.Generator().manual_seed(0)))
     labels = np.array([[5, 0, 4], [5, 1, 2], [6, 2, 3], [7, 0, 1]])
     batch = SimpleNamespace(labels=torch.from_numpy(labels))

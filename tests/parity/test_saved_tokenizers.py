@@ -1,4 +1,4 @@
-"""A saved model's folder in transformers: the tokenizer gives inputs that the model takes, up to its longest."""
+"""Tokenizers of saved models, loaded in transformers, truncate to the model's maximum length."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def save_wordpiece(folder: Path) -> int:
 
 
 def save_long_wordpiece(folder: Path) -> int:
-    """Another maximum length of words, for which transformers' class is another."""
+    """Save a WordPiece tokenizer with another maximum word length, which needs another transformers class."""
     pieces = [*wordpiece.SPECIAL_TOKENS, *LETTERS]
     wordpiece.save_tokenizer(folder, pieces, lowercase=True, max_word_length=200)
     return len(pieces)
@@ -56,7 +56,7 @@ VOCABULARIES = {
 
 
 def save(folder: Path, architecture: str, vocabulary: str, longest: int) -> Path:
-    """Save a model of random weights that takes up to ``longest`` tokens."""
+    """Save a model with random weights and the maximum length ``longest``."""
     (folder / "vocabulary").mkdir()
     (folder / "model").mkdir()
     entries = VOCABULARIES[vocabulary](folder / "vocabulary")
@@ -79,7 +79,7 @@ def save(folder: Path, architecture: str, vocabulary: str, longest: int) -> Path
 @pytest.mark.parametrize("longest", [24, 700])
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_long_text_is_cut_to_longest_input_and_read_by_transformers(tmp_path, architecture, vocabulary, longest):
+def test_saved_tokenizer_truncates_to_maximum_length_in_transformers(tmp_path, architecture, vocabulary, longest):
     folder = save(tmp_path, architecture, vocabulary, longest)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModel.from_pretrained(folder).eval()
@@ -94,13 +94,13 @@ def test_long_text_is_cut_to_longest_input_and_read_by_transformers(tmp_path, ar
 
 
 @pytest.mark.parametrize("architecture", sorted(WITHOUT_CLASS))
-def test_model_without_class_in_transformers_states_its_longest_input_too(tmp_path, architecture):
+def test_saved_tokenizer_of_model_unknown_to_transformers_has_maximum_length(tmp_path, architecture):
     folder = save(tmp_path, architecture, "wordpiece", 700)
     assert read_json(folder / "tokenizer_config.json")["model_max_length"] == 700
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_sentence_transformers_reads_saved_folder_to_its_longest_input(tmp_path, architecture):
+def test_sentence_transformers_truncates_to_maximum_length_of_saved_folder(tmp_path, architecture):
     peer = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
     made = peer.SentenceTransformer(str(save(tmp_path, architecture, "wordpiece", 700)), device="cpu")
     assert made.get_max_seq_length() == 700

@@ -1,4 +1,4 @@
-"""SQuAD's scores against its published evaluation scripts, restated here: every question and every total."""
+"""SQuAD scores equal those of the published evaluation scripts, which are restated here."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Values = Mapping[str, float]  # of each question
 
 
 def words(text: str) -> list[str]:
-    """Lower-case words without ASCII punctuation, then without articles."""
+    """Return lower-case words without punctuation and articles."""
     bare = text.lower().translate(dict.fromkeys(map(ord, string.punctuation)))
     return " ".join(re.split(r"\b(?:a|an|the)\b", bare)).split()
 
@@ -35,7 +35,7 @@ def exact_match(gold: str, text: str) -> float:
 
 
 def overlap(gold: str, text: str, of_nothing: bool) -> float:
-    """F1 of the words; with ``of_nothing``, 1 if neither has a word (SQuAD 2.0)."""
+    """Return the F1 of the words of two answers. Two empty answers score ``of_nothing``."""
     golds, given = words(gold), words(text)
     if of_nothing and not (golds and given):
         return float(golds == given)
@@ -47,13 +47,16 @@ def overlap(gold: str, text: str, of_nothing: bool) -> float:
 
 
 def best_match(metric: Callable[[str, str], float], example: Question, text: str, version: int) -> float:
-    """The best over the gold answers; in SQuAD 2.0 answers without words do not count, and no answer is ``""``."""
+    """Return the best score over the gold answers.
+
+    In SQuAD 2.0, the gold answer of an unanswerable question is "".
+    """
     golds = [answer.text for answer in example.answers if version == 1 or words(answer.text)] or [""]
     return max(metric(gold, text) for gold in golds)
 
 
 def published_values(examples: Sequence[Question], texts: Sequence[str], version: int) -> dict[str, dict[str, float]]:
-    """Exact match and F1 of each question."""
+    """Return exact match and F1 of each question."""
     metrics = {"em": exact_match, "f1": lambda gold, text: overlap(gold, text, version == 2)}
     return {
         name: {one.id: best_match(metric, one, text, version) for one, text in zip(examples, texts, strict=True)}
@@ -62,14 +65,14 @@ def published_values(examples: Sequence[Question], texts: Sequence[str], version
 
 
 def with_threshold(values: Values, examples: Sequence[Question], differences: Values, threshold: float) -> list[float]:
-    """The values if questions with a larger score difference are left unanswered."""
+    """Return the scores if questions with a larger score difference are left unanswered."""
     return [values[one.id] if differences[one.id] <= threshold else float(not one.answers) for one in examples]
 
 
 def best_threshold(
     values: Values, examples: Sequence[Question], texts: Values, differences: Values
 ) -> tuple[float, float]:
-    """The best mean value over the thresholds, and the first threshold that gives it; 0 if nothing is answered."""
+    """Return the best mean score over all thresholds, and the first threshold that gives it."""
     answerable = {one.id: bool(one.answers) for one in examples}
     total = best = len(examples) - sum(answerable.values())
     threshold = 0.0
@@ -133,7 +136,7 @@ def test_squad1_score_random_texts_equal_published_script(questions):
 @given(st.lists(st.tuples(TEXTS, st.lists(TEXTS, max_size=4), DIFFERENCES), min_size=1, max_size=40))
 @RELAXED
 def test_squad2_score_random_texts_equal_published_script(questions):
-    """Equal differences, texts without words and files where none is best to be answered are among these."""
+    """The texts include equal score differences, and files where leaving all questions unanswered is best."""
     examples = [
         Question(str(i), "?", "", tuple(Answer(text, 0) for text in golds)) for i, (_, golds, _) in enumerate(questions)
     ]
@@ -141,7 +144,7 @@ def test_squad2_score_random_texts_equal_published_script(questions):
 
 
 def made_questions(rng: np.random.Generator, count: int) -> list[Question]:
-    """Questions about paragraphs of random words, half of which have an answer of one to four words."""
+    """Return questions about paragraphs of random words. Half of them have an answer of one to four words."""
     vocabulary = np.array([*WORDS[:10], "Normans,", "(Rollo", "in", "10th", "centuries.", "France"])
     examples = []
     for number in range(count):
@@ -156,7 +159,7 @@ def made_questions(rng: np.random.Generator, count: int) -> list[Question]:
 
 
 def near(example: Question, rng: np.random.Generator) -> str:
-    """Return the answer with a word more or less, as a model's would be, or words that are not the answer."""
+    """Return the answer with one word more or less, or other words, like a model's prediction."""
     if not example.answers or rng.random() < 0.2:
         return "in France"
     words = [*example.answers[0].text.split(" "), "in"]
@@ -164,7 +167,7 @@ def near(example: Question, rng: np.random.Generator) -> str:
 
 
 def layout(examples: Sequence[Question]) -> list[dict[str, Any]]:
-    """Examples as SQuAD's files have them."""
+    """Return examples in the layout of SQuAD's files."""
     questions = [
         {
             "id": example.id,

@@ -1,4 +1,4 @@
-"""Going on from a model of each architecture, on the hub: the loss before step 1 is that of transformers' own model."""
+"""The validation loss before the first step equals that of transformers' model, for each architecture."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STARTS = ("bert", "roberta", "modernbert", "albert", "distilbert", "deberta", "d
 
 @torch.no_grad()
 def loss_of(model: torch.nn.Module, examples: PretrainingExamples) -> float:
-    """Mean loss of a masked model of transformers over all predictions of the same batches."""
+    """Return the mean loss of a transformers model over all predictions of the same batches."""
     total, count = 0.0, 0
     for number in range(len(examples)):
         batch = examples.batch(np.array([number]))

@@ -27,7 +27,7 @@ def score(metric: str, gold: list[float], predicted: list[float]) -> float:
 
 
 def classes(seed: int, number: int, count: int, right: float) -> tuple[list[int], list[int]]:
-    """Gold labels, skewed, and predictions of which about ``right`` agree by more than chance."""
+    """Return skewed gold labels, and predictions of which about a share ``right`` is correct."""
     rng = np.random.default_rng(seed)
     gold = rng.choice(number, count, p=rng.dirichlet(np.full(number, 3.0)))
     predicted = np.where(rng.random(count) < right, gold, rng.choice(number, count))
@@ -70,7 +70,7 @@ def test_correlation_metrics_equal_scipy(digits: int):
 
 @pytest.mark.parametrize("task", TASKS)
 def test_task_score_equals_metrics_of_its_labels(task: str):
-    """From rows of predictions, in the words of each task's labels."""
+    """The predictions are written as rows with the label names of each task."""
     spec, rng = load_spec(task), np.random.default_rng(1)
     scorer = make_task(spec)
     gold = rng.uniform(*spec.range, 500) if spec.range is not None else rng.integers(0, len(spec.labels), 500)
@@ -98,7 +98,7 @@ def test_pearson_nearly_constant_predictions_equal_scipy(scale: float):
     check_numbers(gold.tolist(), (2.5 + scale * (gold + rng.normal(0, 1, 300))).tolist(), equal=1e-9)
 
 
-def test_metrics_constant_side_has_no_correlation_and_no_warning(recwarn):
+def test_correlation_of_constant_predictions_is_nan_without_warning(recwarn):
     gold = [0, 1, 1, 0, 1]
     for constant in (0, 1):
         check_classes(gold, [constant] * 5)

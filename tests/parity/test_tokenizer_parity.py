@@ -1,4 +1,4 @@
-"""The vocabulary and its tokenizer against `tokenizers`' trainer and `transformers`' BertTokenizer."""
+"""Vocabulary and tokenizer equal those of `tokenizers`' trainer and transformers' BertTokenizer."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def text() -> list[str]:
-    """This project's own prose and code: some 100,000 words, most of them rare."""
+    """Return the prose and code of this project, about 100,000 words, most of them rare."""
     paths = [
         ROOT / "README.md",
         *sorted((ROOT / "pipeline_src").rglob("*.py")),
@@ -35,7 +35,7 @@ def text() -> list[str]:
 
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_learn_vocabulary_equals_trainer_of_tokenizers(text, lowercase):
-    """Given the order of the ## forms, which it leaves to chance, the peer learns the same entries in one order."""
+    """The trainer orders the ## forms at random, so both get the same order."""
     words = count_words(text, lowercase, max_length=10**9)
     peer = Tokenizer(WordPiece(unk_token="[UNK]"))
     peer.normalizer, peer.pre_tokenizer = BertNormalizer(lowercase=lowercase), BertPreTokenizer()

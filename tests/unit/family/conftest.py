@@ -1,4 +1,4 @@
-"""A folder in which a tiny encoder can be pretrained in a second, with a teacher at hand."""
+"""Fixtures: a folder in which a tiny encoder can be pretrained in a second, with a teacher."""
 
 import shutil
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from tests.unit.pretrain.small import EXAMPLES, build_teacher, make_study
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory) -> Path:
-    """Tokens, vocabulary and teacher."""
+    """Make tokens, a vocabulary and a teacher."""
     folder = tmp_path_factory.mktemp("study")
     make_study(folder)
     build_teacher(folder)
@@ -25,7 +25,7 @@ def made(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def study(made, tmp_path, monkeypatch) -> Path:
-    """The same and plans of examples, in the working directory."""
+    """Make a study folder with pretraining examples, and make it the working directory."""
     folder = shutil.copytree(made, tmp_path / "study")
     monkeypatch.chdir(folder)
     plan_examples(seed=1, examples=EXAMPLES)
@@ -34,7 +34,7 @@ def study(made, tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def fine_tune(study) -> Callable[..., Path]:
-    """Fine-tunes the second phase's model on a small task; gives the folder that it leaves."""
+    """Return a function that fine-tunes the second phase's model on a small task, and returns its output folder."""
 
     def tuned(**sizes) -> Path:
         write_task("sst2", study / "data/tasks/sst2", seed=1)

@@ -1,4 +1,4 @@
-"""Another member of the family is one file: the example of docs/new-variant.md, put in place and trained."""
+"""The example architecture of docs/new-variant.md can be pretrained, loaded and fine-tuned."""
 
 import re
 import sys
@@ -33,7 +33,7 @@ from tests.unit.pretrain.small import EXAMPLES, make_study, train_phase
 
 @pytest.fixture
 def shifted(root, tmp_path, monkeypatch) -> str:
-    """The documented example as a member beside BERT, in a folder of its own; its name."""
+    """Install the documented example in a copy of the family's folder, and return its name."""
     page = (root / "docs/new-variant.md").read_text(encoding="utf-8")
     examples = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     folder = tmp_path / "members/shifted"
@@ -53,7 +53,7 @@ def forget(member: str) -> None:
 
 @pytest.fixture
 def pretrained(shifted, tmp_path, monkeypatch) -> Path:
-    """The folder of the example's model after a few steps of pretraining."""
+    """Pretrain the documented example for a few steps, and return the model's folder."""
     monkeypatch.chdir(tmp_path)
     make_study(tmp_path)
     build_examples(seed=1, examples=EXAMPLES)
@@ -130,7 +130,7 @@ def test_architecture_names_every_task_head(name):
 
 @pytest.mark.parametrize("stage", ["pretrain.pretrain", "finetune.finetune", "interpret.interpret"])
 def test_imported_files_of_stage_exclude_other_architectures(stage):
-    """Else a change of DeBERTa would make a trained BERT stale."""
+    """Otherwise a change of DeBERTa would make a trained BERT stale."""
     reached = set(imported_files(f"pipeline_src.{stage}"))
     assert not any(file.startswith("pipeline_src/family/") for file in reached)
     assert "pipeline_src/model/attention.py" in reached

@@ -1,4 +1,4 @@
-"""ELMo's language models: torch's own LSTMs on padded sequences, and losses that nothing leaks into."""
+"""BiLSTM language models equal torch's LSTM on padded sequences, and do not see the predicted token."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""DeBERTa's mask decoder, which transformers lacks, against plain loops over every pair of tokens."""
+"""DeBERTa's mask decoder and disentangled attention equal plain loops over all pairs of tokens."""
 
 import math
 
@@ -20,7 +20,7 @@ ROWS = torch.tensor([0, 3, 9, 13, 15, 17, 20, 29])
 
 
 def build(architecture: str) -> BertForPretraining:
-    """Small, with every weight moved; distances beyond its positions or its buckets."""
+    """Return a small model with random parameters and fewer positions or buckets than tokens."""
     params = ModelParams(
         architecture=architecture,
         num_hidden_layers=3,
@@ -48,14 +48,14 @@ def bucket(distance: int, buckets: int, reach: int) -> int:
 
 
 def batch() -> tuple[Tensor, Tensor, QueryRows]:
-    """Ids, starts of the sequences, and some rows."""
+    """Return ids, starts of the sequences, and some query rows."""
     starts = torch.tensor([0, *LENGTHS]).cumsum(0)
     ids = torch.arange(sum(LENGTHS)) * 7 % 45 + 5
     return ids, starts, QueryRows.of(ROWS, torch.searchsorted(ROWS, starts))
 
 
 def slow_block(model: BertForPretraining, asking: Tensor, hidden: Tensor) -> Tensor:
-    """The last block for one sequence, a pair of tokens at a time."""
+    """Compute the last block for one sequence, one pair of tokens at a time."""
     config, block = model.bert.config, model.bert.encoder.layer[-1]
     attention, half = block.attention["self"], config.relative_table.half
     reach = config.relative_table.reach
@@ -121,7 +121,7 @@ def test_deberta_discriminator_adds_first_token_to_every_token():
         torch.testing.assert_close(model.logits(some), expected[ROWS[positions]], rtol=1e-5, atol=1e-5)
 
 
-def test_deberta_discriminator_has_the_names_of_released_models():
+def test_deberta_discriminator_is_saved_under_names_of_released_models():
     model = Discriminator(build("deberta_v2").bert.config)
     adapter = model.config.names
     ours = [name for name in model.state_dict() if "disc" in name]
@@ -144,7 +144,7 @@ def test_log_buckets_equal_definition(buckets, reach):
 
 
 @pytest.mark.parametrize(("half", "reach"), [(8, None), (256, 512), (4, 48), (32, 128)])
-def test_relative_table_in_use_covers_rows_read(half, reach):
+def test_relative_table_in_use_covers_all_looked_up_rows(half, reach):
     for length in (1, 2, half // 2 + 1, half, half + 3, 3 * half):
         table, slack = RelativeTable(half, reach), 0 if reach is None else 1
         read, used = distance_index(length, table), table.in_use(length)
@@ -163,6 +163,6 @@ def test_disentangled_padded_equals_grouped(architecture, monkeypatch):
     torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_pretrained_card_deberta_names_what_transformers_lacks():
+def test_pretrained_card_of_deberta_says_that_transformers_lacks_mask_decoder():
     card = pretrained_card(build("deberta").bert.config, 1, "masked words", "DebertaForMaskedLM", None, {}, {}, {})
     assert "worse than what this project does.\n\n## Data" in card

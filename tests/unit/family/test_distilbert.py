@@ -1,4 +1,4 @@
-"""DistilBERT: what a student starts from, what it is told apart by, and which teachers are refused."""
+"""DistilBERT: initial weights of the student, loss terms, and teachers that are rejected."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_distilbert_student_equal_to_teacher_has_no_loss(batch, tokens):
 
 
 @pytest.mark.parametrize(("student", "teacher", "layers"), [(6, 12, [0, 2, 4, 7, 9, 11]), (1, 4, [0]), (2, 2, [0, 1])])
-def test_spread_layers_first_and_last_are_the_teachers(student, teacher, layers):
+def test_spread_layers_include_first_and_last_teacher_layer(student, teacher, layers):
     assert spread_layers(student, teacher) == layers
 
 
@@ -79,7 +79,7 @@ def test_distilbert_teacher_is_not_trained_or_saved(batch):
     assert list(objective.saved_models()) == [""]
 
 
-def test_distilbert_alpha_of_zero_removes_term(batch):
+def test_distilbert_loss_weight_of_zero_removes_term(batch):
     objective = build(config(), config(), alpha_cos=0, alpha_ce=0)
     assert list(objective(batch)) == list(objective.weights) == ["mlm"]
     with pytest.raises(ValueError, match="are all 0"):
@@ -110,7 +110,7 @@ def test_distilbert_training_flops_include_teacher_forward(own, read, predicted)
         ({"layers": 1}, {}, "the student has more layers than its teacher: 2"),
     ],
 )
-def test_distilbert_unfit_teacher_is_rejected(teacher, own, message):
+def test_distilbert_incompatible_teacher_is_rejected(teacher, own, message):
     with pytest.raises(PipelineError, match=message):
         build(config(**teacher), config(), **own)
 
@@ -121,14 +121,14 @@ def test_distilbert_student_of_other_architecture_is_rejected():
         build(config(), albert)
 
 
-def test_distilbert_positions_that_start_elsewhere_are_not_copied():
+def test_distilbert_positions_with_other_first_position_are_not_copied():
     objective = build(config(), load_architecture("roberta").config(60, 32, 2, 2, 64, 17))
     ours, theirs = (model.bert.embeddings.position_embeddings.weight for model in (objective.model, objective.teacher))
     assert len(ours) == 17
     assert not torch.equal(ours[:16], theirs)
 
 
-def test_pretrain_distilbert_both_phases_learn_and_leave_the_teacher_as_it_is(study):
+def test_pretrain_distilbert_both_phases_learn_and_keep_teacher_unchanged(study):
     before = hash_file("teacher/model.safetensors")
     train_phase("phase1", **WAYS["distilbert"], phase1=60)
     train_phase("phase2", **WAYS["distilbert"], phase1=60)
@@ -185,7 +185,7 @@ def test_distillation_loss_autocast_sums_bfloat16_products_in_float32(rows):
 
 
 def build_student(architecture: str, **theirs) -> DistilBertObjective:
-    """A student with as many layers as its teacher, whose config differs in ``theirs``."""
+    """Return a student with as many layers as its teacher, whose config differs in ``theirs``."""
     sizes = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2, "max_position_embeddings": 16}
     params = ModelParams(architecture=architecture, hidden_dropout_prob=0.0, **sizes)
     own = load_architecture(architecture).config.from_params(params, 60)

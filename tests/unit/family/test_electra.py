@@ -1,4 +1,4 @@
-"""ELECTRA: what is sampled, what is judged, and where gradients go."""
+"""ELECTRA: sampling, losses, embeddings, and where gradients flow."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_electra_shared_embeddings_are_one_parameter():
     assert not any(name.startswith("generator.bert.embeddings.") for name in names)
 
 
-def test_electra_disentangled_embeddings_are_trained_apart(batch):
+def test_electra_disentangled_embeddings_have_separate_gradients(batch):
     objective = build(embeddings="disentangled")
     embeddings = objective.generator.bert.embeddings
     tables = [embeddings.word_embeddings, embeddings.position_embeddings]
@@ -162,7 +162,7 @@ def test_area_under_curve_equals_scikit_learn():
     [("rtd", "all", 32**2 + 32), ("rtd", "predicted", 32**2 + 32), ("mlm", "all", 32), ("mlm", "predicted", 0)],
 )
 def test_electra_training_flops_are_those_of_both_models(target, loss_on, head):
-    """The encoders' own FLOPs are compared with torch's counter for every architecture."""
+    """Other tests compare the FLOPs of the encoders with torch's counter."""
     work = Workload(sequences=2, tokens=11, sum_len_squared=61, predictions=3, num_outputs=5, attended_pairs=28)
     objective = build(disc_target=target, disc_loss_on=loss_on)
     read = work if loss_on == "predicted" else work._replace(num_outputs=11, attended_pairs=61)
@@ -192,7 +192,7 @@ def curve(**changes) -> pd.DataFrame:
 
 
 def test_pretrain_electra_mlm_target_learns_original_tokens_in_both_phases(study):
-    """The copy gate, which is beyond transformers' class, continues from the first phase to the second."""
+    """The second phase continues with the first phase's copy gate, which transformers does not have."""
     own = {"objectives": {"electra": {"disc_target": "mlm", "disc_loss_on": "all", "disc_weight": 1.0}}}
     table = curve(**own, phase1=40, eval_steps=20)
     assert table["words_loss"].iloc[-1] < table["words_loss"].iloc[0]
@@ -205,7 +205,7 @@ def test_pretrain_electra_mlm_target_learns_original_tokens_in_both_phases(study
         assert "copy_gate.weight" in load_file(f"models/pretrained/{phase}/model.safetensors")
 
 
-def test_pretrain_electra_microbatches_change_nothing(study):
+def test_pretrain_electra_losses_do_not_depend_on_microbatches(study):
     full, pieces = curve(), curve(microbatch_tokens=50)
     assert full["validation_replaced"].dropna().between(0.5, 1).all()
     for name in ("loss", "mlm_loss", "rtd_loss", "rtd_accuracy", "validation_rtd_auc"):

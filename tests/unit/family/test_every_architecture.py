@@ -1,4 +1,4 @@
-"""Every objective with every architecture: it learns, or the architecture's file says why it does not."""
+"""Every objective trains every architecture, or is rejected with the reason in the architecture's spec."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PARAMS = {
 
 
 def build(architecture, objective, own=None, how=NO_SHARD):
-    """An objective of two layers, with a teacher where it needs one, and all weights alike."""
+    """Return an objective with two layers, with a teacher if it needs one."""
     kind = load_objective(objective)
     config = load_architecture(architecture).config.from_params(ModelParams(architecture=architecture, **PARAMS), 60)
     teacher = None
@@ -48,7 +48,7 @@ def build(architecture, objective, own=None, how=NO_SHARD):
 
 
 def learn(made) -> TensorBatch:
-    """Compute the gradients of a batch, with masks if the objective predicts masked tokens."""
+    """Compute the gradients of a batch, masked if the objective predicts masked tokens."""
     predicted = np.array([1, 2, 5] if made.spec.collator == "mlm" else [], np.int64)
     draws = np.linspace(0.1, 0.9, len(predicted), dtype=np.float32)
     ids = [2, 7, 4, 3, 9, 3, 2, 4, 3, 11, 3]
@@ -59,7 +59,7 @@ def learn(made) -> TensorBatch:
 
 @pytest.mark.parametrize("objective", ["electra", "distilbert", "tinybert"])
 @pytest.mark.parametrize("architecture", member_names("models"))
-def test_objective_with_every_architecture_learns_or_is_refused(architecture, objective):
+def test_objective_with_every_architecture_learns_or_is_rejected(architecture, objective):
     reason = architecture_spec(architecture).refused_objectives.get(objective)
     if reason:
         assert reason[0].islower()
@@ -85,7 +85,7 @@ def test_objective_with_every_architecture_learns_or_is_refused(architecture, ob
     ],
 )
 def test_objective_every_trained_parameter_has_gradient(architecture, objective, own):
-    """DistributedDataParallel waits for every one of them."""
+    """DistributedDataParallel waits for the gradient of every parameter."""
     made = build(architecture, objective, own)
     learn(made)
     assert not [name for name, part in made.named_parameters() if part.requires_grad and part.grad is None]

@@ -1,4 +1,4 @@
-"""What every encoder of the family must do: count right, be trained by the stages, be refused where it must."""
+"""Every encoder of the family: FLOPs, repeatable training, and combinations that are rejected."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ FAMILY = [name for name in member_names("models") if name != "bert"]
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory) -> Path:
-    """A folder with what a small pretraining reads."""
+    """Make a folder with the inputs of a small pretraining."""
     folder = tmp_path_factory.mktemp("family")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -37,7 +37,7 @@ def inputs(tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize(("name", "changes"), [*((name, {}) for name in FAMILY), ("bilstm", {"objective": "bilm"})])
-def test_pretrain_architecture_repeats_bytes(inputs, name, changes, monkeypatch):
+def test_pretrain_architecture_repeated_run_has_identical_outputs(inputs, name, changes, monkeypatch):
     monkeypatch.chdir(inputs)
     hashes = set()
     for _ in range(2):
@@ -50,7 +50,7 @@ def test_pretrain_architecture_repeats_bytes(inputs, name, changes, monkeypatch)
 
 @pytest.mark.parametrize("name", ["bert", *FAMILY])
 def test_training_flops_equal_torch_flop_counter(name):
-    """Sequences of one length, with some rows of the last block in use."""
+    """All sequences have one length, and the last block computes only some rows."""
     sequences, length, queried = 6, 16, 5
     sizes = {"num_hidden_layers": 3, "hidden_size": 48, "num_attention_heads": 4, "max_position_embeddings": 24}
     params = ModelParams(architecture=name, hidden_dropout_prob=0, **sizes)
@@ -71,7 +71,7 @@ def test_training_flops_equal_torch_flop_counter(name):
 
 
 def extra_flops_of_positions(model: BertForPretraining, work: Workload, length: int) -> int:
-    """Disentangled attention alone: projecting distances, and the products that are made beside those that are read."""
+    """Return FLOPs that only disentangled attention has: projections of distances and unused products."""
     if not isinstance(model.bert, Deberta):
         return 0
     layers, width = model.bert.config.num_hidden_layers, model.bert.config.hidden_size
@@ -102,7 +102,7 @@ def test_check_study_objective_refused_by_architecture_is_rejected(root, name):
 
 @pytest.mark.parametrize("name", FAMILY)
 def test_architecture_spec_without_causal_class_refuses_clm(name):
-    """A causal model that transformers has no class for could not be exported."""
+    """A causal model without a class in transformers could not be exported."""
     refused = "clm" in architecture_spec(name).refused_objectives
     assert refused != ("causal_lm" in load_architecture(name).names.classes)
 

@@ -1,4 +1,4 @@
-"""TinyBERT's general distillation: which layers it imitates, which teachers it refuses, and what it leaves."""
+"""TinyBERT: losses, teachers that are rejected, FLOPs, and saved models."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_tinybert_student_equal_to_teacher_has_no_loss():
         (config(4), "not a multiple of the student's: teacher 6, student 4"),
     ],
 )
-def test_tinybert_unfit_teacher_is_rejected(student, message):
+def test_tinybert_incompatible_teacher_is_rejected(student, message):
     with pytest.raises(PipelineError, match=message):
         build(student, config(6))
 

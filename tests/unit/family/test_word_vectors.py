@@ -1,4 +1,4 @@
-"""Word2Vec over a token store, as a model folder for fine-tuning."""
+"""Word2Vec vectors, trained on a token store and saved as a model folder."""
 
 import importlib
 import os
@@ -26,7 +26,7 @@ ENTRIES, SMALL = 60, WordVectorsParams(width=8, epochs=2, window=2)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Tokens and a vocabulary, as the stages before leave them."""
+    """Make tokens and a vocabulary, as earlier stages write them."""
     folder = tmp_path_factory.mktemp("vectors")
     for name in ("tokens", "vocabulary"):
         (folder / "data" / name).mkdir(parents=True)
@@ -62,7 +62,7 @@ def test_learn_vectors_equal_gensim(folder, method, sg):
     assert np.abs(ours).max() > 0.01
 
 
-def test_train_word_vectors_same_bytes_in_another_process(run_in, folder, root):
+def test_train_word_vectors_in_other_process_has_identical_output(run_in, folder, root):
     before = {path.name: path.read_bytes() for path in run_in.iterdir()}
     code = (
         "from pipeline_src.study.data import WordVectorsParams as P\n"
@@ -75,12 +75,12 @@ def test_train_word_vectors_same_bytes_in_another_process(run_in, folder, root):
     assert set(before) == {"config.json", "model.safetensors", "vocab.txt", "tokenizer.json", "tokenizer_config.json"}
 
 
-def test_train_word_vectors_states_the_longest_input(run_in):
+def test_train_word_vectors_writes_maximum_length(run_in):
     assert read_json(run_in / "tokenizer_config.json")["model_max_length"] == load_config(run_in).longest_input == 8192
 
 
 @pytest.mark.parametrize("bilstm", [False, True])
-def test_word_vectors_sequence_is_the_mean_of_its_tokens(run_in, bilstm):
+def test_word_vectors_first_token_becomes_mean_of_sequence(run_in, bilstm):
     task = BertForTask(load_config(run_in), "sequence", 3, bilstm=bilstm)
     load_weights(task, run_in, ("bert.embeddings.", "bert.encoder."))
     task.eval()
@@ -113,6 +113,6 @@ def test_word_vectors_sequence_is_the_mean_of_its_tokens(run_in, bilstm):
         ("sst2", {}, None),
     ],
 )
-def test_choose_bi_encoder_word_vectors_of_two_texts(run_in, task, changes, expected):
-    """GLUE's baseline: the classifier reads u, v, |u - v| and u * v."""
+def test_choose_bi_encoder_word_vectors_encode_texts_separately(run_in, task, changes, expected):
+    """In GLUE's baseline, the classifier reads u, v, |u - v| and u * v."""
     assert choose_bi_encoder(load_spec(task), FinetuneParams(**changes), load_config(run_in), None) == expected

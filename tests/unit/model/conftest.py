@@ -14,7 +14,7 @@ def config() -> BertConfig:
 
 @pytest.fixture
 def model(config) -> BertForPretraining:
-    """A small model whose every parameter is random, biases included."""
+    """Return a small model with random parameters, biases too."""
     made = BertForPretraining(config).eval()
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Every back end against the definition of attention, sequence by sequence; which one runs where; dropout."""
+"""Attention back ends equal the definition of attention, the right one is chosen, and dropout is exact."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ LENGTHS = {"equal": [6, 6, 6], "unequal": [5, 1, 9]}
 
 @pytest.fixture(autouse=True)
 def group_small_batches(monkeypatch):
-    """As little as there is in these inputs is not too little for `grouped`."""
+    """Let `grouped` compute small batches, which it would otherwise pad."""
     monkeypatch.setattr("pipeline_src.model.attention.MIN_GROUP_PROBS", 0)
 
 
@@ -37,7 +37,7 @@ def flash_kernels():
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """A GPU of some compute capability, as far as :func:`choose` asks."""
+    """Fake a GPU of some compute capability for :func:`choose`."""
 
     def of(capability: tuple[int, int]) -> torch.device:
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
@@ -84,7 +84,7 @@ def check(
 @pytest.mark.parametrize("causal", [False, True], ids=["both ways", "causal"])
 @pytest.mark.parametrize(("back_end", "dropout"), [("padded", 0.0), ("length_grouped", 0.0), ("length_grouped", 0.1)])
 def test_attention_back_end_equals_definition(monkeypatch, back_end, dropout, lengths, causal):
-    """With dropout `length_grouped` takes another path, on which nothing is dropped here."""
+    """With dropout, `length_grouped` uses another function. A rate close to zero drops nothing."""
     monkeypatch.setattr("pipeline_src.model.attention.apply_dropout", lambda weights, rate: weights)
     check(back_end, lengths, causal, dropout=dropout)
 
@@ -111,7 +111,7 @@ def test_length_grouped_autocast_computes_in_float32():
     torch.testing.assert_close(result.float(), expected, rtol=0.02, atol=0.02)
 
 
-def test_packed_batch_groups_join_adjacent_equal_lengths_up_to_limit():
+def test_packed_batch_groups_joins_adjacent_sequences_of_equal_length():
     layout = PackedBatch.of(torch.tensor([0, 4, 8, 12, 15, 19]), 19)
     assert layout.groups(layout, 2 * 4**2) == [(2, 4, 4), (1, 4, 4), (1, 3, 3), (1, 4, 4)]
     assert layout.groups(layout, 1) == [(1, 4, 4), (1, 4, 4), (1, 4, 4), (1, 3, 3), (1, 4, 4)]
@@ -124,7 +124,7 @@ def test_packed_batch_groups_join_adjacent_equal_lengths_up_to_limit():
 @pytest.mark.parametrize("causal", [False, True], ids=["both ways", "causal"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_flash_varlen_equals_definition(lengths, causal, dtype):
-    """Through its operator, which computes by definition here; it takes no float32."""
+    """The operator is replaced by the definition. It rejects float32, as the kernel does."""
     with flash_on_cpu():
         check("flash_varlen", lengths, causal, tolerance=3e-2, dtype=dtype)
 
@@ -139,7 +139,7 @@ def test_attention_back_end_on_gpu_equals_definition(back_end, lengths, causal):
 
 @pytest.mark.parametrize("back_end", ["padded", "length_grouped", "flash_varlen"])
 def test_attention_dropout_scales_remaining_probabilities(flash_kernels, back_end):
-    """With values of one, a context is the sum of the weights kept, each scaled by 1 / (1 - dropout)."""
+    """If all values are one, a context is the sum of the kept probabilities, each scaled by 1 / (1 - dropout)."""
     (query, key, value), layout = inputs([400, 300])
     query, value = torch.zeros_like(query), torch.ones_like(value)
     torch.manual_seed(0)
@@ -160,7 +160,7 @@ def test_attention_dropout_scales_remaining_probabilities(flash_kernels, back_en
         ((7, 5), 64, "padded"),
     ],
 )
-def test_choose_auto_on_gpu_takes_flash_where_supported(gpu, capability, head_size, expected):
+def test_choose_auto_on_gpu_is_flash_if_supported(gpu, capability, head_size, expected):
     device = gpu(capability)
     assert choose("auto", device, head_size) == expected
     assert choose("padded", device, head_size) == "padded"
@@ -171,7 +171,7 @@ def test_choose_auto_on_gpu_takes_flash_where_supported(gpu, capability, head_si
             choose("flash_varlen", device, head_size)
 
 
-def test_choose_auto_without_gpu_takes_fastest_of_device():
+def test_choose_auto_without_gpu_is_fastest_back_end_of_device():
     assert (
         choose("auto", torch.device("cpu"), 64) == choose("length_grouped", torch.device("cpu"), 64) == "length_grouped"
     )
@@ -192,7 +192,7 @@ def test_choose_unsupported_back_end_is_rejected(gpu, wanted, device, message):
         choose(wanted, torch.device(device), 64)
 
 
-def test_attention_auto_is_chosen_at_call(monkeypatch):
+def test_attention_auto_back_end_is_chosen_at_each_call(monkeypatch):
     parts, layout = inputs([3, 2])
     calls = []
     monkeypatch.setattr(module, "choose", lambda *given: calls.append(given) or "padded")
@@ -207,7 +207,7 @@ def test_attention_auto_is_chosen_at_call(monkeypatch):
     ("back_end", "dropout"), [("padded", 0.0), ("length_grouped", 0.0), ("length_grouped", 0.5), ("flash_varlen", 0.0)]
 )
 def test_attention_subset_of_queries_attends_whole_sequence(flash_kernels, monkeypatch, back_end, asked, dropout):
-    """By definition; with dropout groups go another way, on which nothing is dropped here."""
+    """With dropout, groups are computed by another function. A rate close to zero drops nothing."""
     monkeypatch.setattr("pipeline_src.model.attention.apply_dropout", lambda weights, rate: weights)
     lengths = [6, 6, 6, 9]
     (query, key, value), layout = inputs(lengths, dtype=torch.bfloat16 if back_end == "flash_varlen" else torch.float32)
@@ -223,7 +223,7 @@ def test_attention_subset_of_queries_attends_whole_sequence(flash_kernels, monke
 @pytest.mark.parametrize("back_end", ["length_grouped", "padded"])
 @pytest.mark.parametrize("dropout", [0.0, 1e-6], ids=["fused", "with dropout"])
 def test_attention_window_masks_distant_tokens(back_end, dropout):
-    """All tokens as queries, where long sequences are cut, and some of them; a rate that drops nothing shows."""
+    """Either all tokens or some of them are queries. A dropout rate close to zero drops nothing."""
 
     lengths, reach = torch.tensor([50, 50, 9, 3]), 4
     layout = PackedBatch.of(torch.nn.functional.pad(lengths.cumsum(0), (1, 0)), int(lengths.sum()))
@@ -258,7 +258,7 @@ def test_apply_dropout_rate_and_scale_are_exact_on_average(rate):
 
 
 def test_apply_dropout_elements_are_independent():
-    """Four numbers share one draw of 64 bits: whether one goes says nothing of its neighbours, near or far."""
+    """Four elements share one random number of 64 bits, and must still be independent."""
     torch.manual_seed(1)
     gone = (apply_dropout(torch.ones(MANY), 0.1) == 0).numpy()
     for lag in (1, 2, 3, 4, 5, 8, 16, 128):
@@ -275,7 +275,7 @@ def test_apply_dropout_gradient_uses_same_mask():
     assert torch.allclose(result, inner * inner.grad) and (inner.grad == 0).any()
 
 
-def test_apply_dropout_repeats_with_seed():
+def test_apply_dropout_same_seed_gives_same_mask():
     def draw(seed: int, shape: tuple[int, ...] = (3, 5)) -> torch.Tensor:
         torch.manual_seed(seed)
         return apply_dropout(torch.ones(shape), 0.5)
@@ -286,7 +286,7 @@ def test_apply_dropout_repeats_with_seed():
     assert torch.equal(apply_dropout(strided, 0.5), draw(1))  # whatever the memory's order
 
 
-def test_dropout_in_evaluation_or_at_rate_zero_is_identity():
+def test_dropout_in_evaluation_or_with_rate_zero_is_identity():
     inner = torch.randn(1000)
     assert Dropout(0.5).eval()(inner) is inner and Dropout(0.0).train()(inner) is inner
     assert (Dropout(0.5).train()(inner) == 0).any()

@@ -1,4 +1,4 @@
-"""Sizes, initial weights, causal masks, recomputation, dropout, and modules without weights."""
+"""BERT: sizes, initial weights, causal masks, activation checkpointing, dropout, and modules without memory."""
 
 import math
 import subprocess
@@ -70,7 +70,7 @@ def test_bert_config_from_params_overrides_defaults():
     assert BertConfig.from_params(plain, 50).attention_dropout == 0.2
 
 
-def test_packed_batch_maximum_length_is_optional():
+def test_packed_batch_without_max_seqlen_computes_it():
     cu_seqlens = BATCH[2]
     first, second = PackedBatch.of(cu_seqlens, 14), PackedBatch.of(cu_seqlens, 14, 8)
     assert first.max_seqlen == second.max_seqlen == 8 and torch.equal(first.padded, second.padded)
@@ -127,13 +127,13 @@ def test_activation_checkpointing_saves_fewer_activations():
     assert count_saved(True) < 0.5 * count_saved(False)
 
 
-def test_bert_dropout_repeats_with_seed():
+def test_bert_dropout_same_seed_gives_same_output():
     first, two, second = gradients(SMALL, 1), gradients(SMALL, 1), gradients(SMALL, 2)
     assert all(torch.equal(a, b) for a, b in zip(first, two, strict=True))
     assert not all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
-def test_bert_attention_dropout_is_separate():
+def test_bert_attention_dropout_rate_differs_from_hidden_dropout_rate():
     config = replace(SMALL, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.5)
     assert not torch.equal(gradients(config, 1)[0], gradients(config, 2)[0])
     config = replace(config, attention_probs_dropout_prob=0.0)
@@ -167,10 +167,7 @@ def test_bert_autocast_hidden_states_are_bfloat16():
 
 @pytest.mark.parametrize("activation_checkpointing", [False, True])
 def test_bert_compiles_to_one_graph(activation_checkpointing):
-    """Traced, not compiled: a number read from a tensor on the way would break the graph in two.
-
-    ``auto`` takes a back end on a CPU that reads the lengths; on a GPU it takes one that does not.
-    """
+    """The model is traced but not compiled. Reading a number from a tensor would break the graph in two."""
     model = build(replace(SMALL, activation_checkpointing=activation_checkpointing, attention="padded")).train()
     predicted = torch.tensor([1, 7, 9])
     traced = torch.compile(model, backend="eager", fullgraph=True, dynamic=True)
@@ -200,7 +197,7 @@ class Parts(nn.Module):
         self.bert, self.lstm, self.conv = Bert(CONFIG), nn.LSTM(3, 4), nn.Conv1d(2, 3, 1)
 
 
-def test_uninitialised_keeps_shapes_and_draws_no_numbers():
+def test_uninitialised_keeps_shapes_and_random_state():
     torch.manual_seed(0)
     with uninitialised():
         parts = Parts()
@@ -213,7 +210,7 @@ def test_uninitialised_keeps_shapes_and_draws_no_numbers():
 
 
 def test_uninitialised_does_not_import_dynamo(root):
-    """It did for every normal draw without memory, which made each command that reads a model a second slower."""
+    """The import would make each command that reads a model a second slower."""
     code = (
         "import sys; from tests.unit.model.test_bert import Parts, uninitialised\n"
         "with uninitialised(): Parts()\n"
@@ -226,7 +223,7 @@ def parameters(config: BertConfig) -> dict[str, Tensor]:
     return dict(build(config).named_parameters())
 
 
-def test_initialise_sinusoidal_positions_change_nothing_else():
+def test_initialise_sinusoidal_positions_keeps_other_weights():
     config = BertConfig(50, 64, 2, 1, 128, position_init="sinusoidal")
     assert "position_init" not in config.as_dict()
     others = parameters(config)
@@ -239,7 +236,7 @@ def test_initialise_sinusoidal_positions_change_nothing_else():
 
 
 def attention_by_offset(config: BertConfig, encoder: type[Bert] = Bert) -> dict[int, list[float]]:
-    """What each head of the first block gives, on average over a text of random tokens, to tokens at each offset."""
+    """Return the mean attention of each head of the first block to the token at each offset."""
     made = encoder(config)
     initialise(made, torch.Generator().manual_seed(0))
     layout = PackedBatch.of(torch.tensor([0, 60]), 60, 60)
@@ -276,7 +273,7 @@ def test_initialise_neighbor_heads_causal_attends_previous_token():
 
 
 @pytest.mark.parametrize("embedding", [128, 192])
-def test_initialise_neighbor_heads_behind_projection_attend_adjacent_tokens(embedding: int):
+def test_initialise_neighbor_heads_with_factorized_embeddings_attend_adjacent_tokens(embedding: int):
     member = load_architecture("albert")
     sizes = {"num_hidden_layers": 2, "hidden_size": 192, "embedding_size": embedding, "hidden_dropout_prob": 0.0}
     params = ModelParams(architecture="albert", position_init="neighbor_heads", **sizes)

@@ -1,4 +1,4 @@
-"""A compiled model with a GPU's code paths on the CPU; tests/unit/training/test_gpu_smoke.py counts graphs."""
+"""A compiled model equals the uncompiled one, on the code paths of a GPU."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def step(model: BertForPretraining, lengths: list[int]) -> tuple[Tensor, list[Te
 
 @pytest.fixture
 def aot_eager() -> Iterator[None]:
-    """A compiler that traces and differentiates, and makes no kernels."""
+    """Return a compiler that traces and differentiates, but makes no kernels."""
     with gpu_branches("aot_eager"):
         yield
 

@@ -1,4 +1,4 @@
-"""Task heads: which vectors they read, and the LSTM between them and the encoder."""
+"""Task heads: the vectors that they read, and the LSTM between encoder and head."""
 
 from itertools import pairwise
 
@@ -27,7 +27,7 @@ def build(head: str, outputs: int, bilstm: bool = False, seed: int = 0) -> BertF
 @pytest.mark.parametrize(
     ("head", "outputs", "rows"), [("sequence", 3, 3), ("choice", 1, 3), ("span", 2, 14), ("token", 9, 14)]
 )
-def test_bert_for_task_output_shape_and_order_of_lengths(head, outputs, rows, bilstm):
+def test_bert_for_task_output_does_not_depend_on_order_of_lengths(head, outputs, rows, bilstm):
     result = build(head, outputs, bilstm)(*BATCH)
     assert result.shape == (rows, outputs)
     assert torch.equal(result, build(head, outputs, bilstm)(*BATCH, np.array([5, 1, 8])))
@@ -36,7 +36,7 @@ def test_bert_for_task_output_shape_and_order_of_lengths(head, outputs, rows, bi
 
 @pytest.mark.parametrize("head", ["token", "sequence"])
 def test_bert_for_task_bilstm_batch_equals_single_sequences(head):
-    """Neither padding nor another sequence reaches it through the LSTM."""
+    """The LSTM must read neither padding nor other sequences."""
     model = build(head, 4, bilstm=True)
     ids, segments, cu_seqlens = BATCH
     alone = [model(ids[a:b], segments[a:b], torch.tensor([0, b - a])) for a, b in pairwise(cu_seqlens)]
@@ -63,7 +63,7 @@ def test_bilstm_equals_torch_lstm_on_padded_sequences():
 
 
 def test_bilstm_autocast_stays_in_float32():
-    """On a GPU it would make it float16, where small gradients become 0."""
+    """On a GPU, autocast would use float16, in which small gradients become 0."""
     lstm, layout = BiLSTM(64, 64), PackedBatch.of(BATCH[2], 14)
     hidden = torch.randn(14, 64, generator=torch.Generator().manual_seed(0)).bfloat16()
     expected = lstm(hidden.float(), layout, np.array([5, 1, 8]))

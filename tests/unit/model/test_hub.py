@@ -1,4 +1,4 @@
-"""Folders of any BERT class, of any age and cut, come in; what is no BERT is one clear error."""
+"""Model folders of any BERT class and version are read, and other folders are rejected."""
 
 import io
 import json
@@ -38,7 +38,7 @@ def same(one, two) -> bool:
 
 
 def rewrite(folder, change, name="model.safetensors") -> None:
-    """Put the tensors back under other names or in another file."""
+    """Write the tensors under other names or to another file."""
     tensors = change(load_file(folder / "model.safetensors"))
     (folder / "model.safetensors").unlink()
     if name.endswith(".safetensors"):
@@ -48,7 +48,7 @@ def rewrite(folder, change, name="model.safetensors") -> None:
 
 
 def older(tensors):
-    """As the first releases wrote it: gamma and beta, the decoder stored too, numbers of places."""
+    """Rename and add tensors as in the first releases: gamma and beta, a stored decoder, position ids."""
     names = {name: name.replace("LayerNorm.weight", "LayerNorm.gamma") for name in tensors}
     names = {name: new.replace("LayerNorm.bias", "LayerNorm.beta") for name, new in names.items()}
     words = tensors["bert.embeddings.word_embeddings.weight"]
@@ -102,7 +102,7 @@ def test_load_weights_shards_are_read_and_broken_index_is_rejected(folder, model
         loaded(folder, config)
 
 
-def test_load_weights_between_encoder_and_model_with_head(folder, model, config):
+def test_load_weights_between_encoder_and_model_with_head_is_exact(folder, model, config):
     bare = Bert(config)
     load_weights(bare, folder)  # from a folder with heads
     assert same(bare, model.bert)
@@ -171,7 +171,7 @@ def test_load_config_unsupported_value_is_rejected(folder, change, value):
         ({"num_attention_heads": 2, "head_dim": 8}, None),
     ],
 )
-def test_load_config_modernbert_head_size_of_no_transformers_model_is_rejected(tmp_path, change, message):
+def test_load_config_modernbert_unsupported_value_is_rejected(tmp_path, change, message):
     sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "intermediate_size": 24}
     act = {"hidden_activation": "gelu", "classifier_activation": "gelu"}
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "modernbert", **sizes, **act, **change}))
@@ -182,7 +182,7 @@ def test_load_config_modernbert_head_size_of_no_transformers_model_is_rejected(t
         load_config(tmp_path)
 
 
-def test_load_config_modernbert_pooling_counts_for_classifiers_alone(tmp_path):
+def test_load_config_modernbert_pooling_is_checked_for_classifiers_only(tmp_path):
     config = {"model_type": "modernbert", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 2}
     config |= {"vocab_size": 50, "intermediate_size": 96, "classifier_pooling": "mean"}  # as published
     for name in ("ModernBertForMaskedLM", "ModernBertModel"):

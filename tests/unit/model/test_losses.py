@@ -1,4 +1,4 @@
-"""The loss in pieces against the loss of all scores at once."""
+"""Chunked losses equal the losses over all logits at once."""
 
 import pytest
 import torch
@@ -41,7 +41,10 @@ def test_linear_cross_entropy_equals_loss_of_all_logits(monkeypatch, rows, held)
 @pytest.mark.parametrize("rows", [0, 7, 23])
 @pytest.mark.parametrize("held", [5 * ENTRIES, 1 << 20], ids=["pieces", "at once"])
 def test_linear_cross_entropy_autocast_equals_gpu_path(monkeypatch, rows, held):
-    """Products in bfloat16; sums, loss and the gradients of weights in float32. A GPU rounds the scores once more."""
+    """Products are in bfloat16, and sums, losses and gradients of weights in float32.
+
+    The GPU path rounds the logits once more.
+    """
     monkeypatch.setattr(module, "CHUNK_LOGITS", held)
     parts, labels = inputs(rows)
     with torch.autocast("cpu", torch.bfloat16):
@@ -92,7 +95,7 @@ def test_aligned_logits_multiple_of_64_is_not_padded():
 
 @pytest.mark.parametrize("held", [5 * ENTRIES, 1 << 20], ids=["pieces", "at once"])
 def test_sampled_cross_entropy_samples_by_probability(monkeypatch, held):
-    """Frequencies of 20,000 draws of one row against its shares, within five deviations."""
+    """The frequencies in 20,000 samples differ from the probabilities by at most five standard deviations."""
     monkeypatch.setattr(module, "CHUNK_LOGITS", held)
     count = 20_000 if held > 1000 else 200
     hidden, weight, bias = (part.detach() for part in inputs(1)[0])

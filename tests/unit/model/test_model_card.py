@@ -1,4 +1,4 @@
-"""Cards: what is known is said, what is not is not invented."""
+"""Model cards state what is known, and say what is unknown."""
 
 import pytest
 import yaml
@@ -78,7 +78,7 @@ def test_pretrained_card_names_each_objective(objective, pairs):
     assert front["pipeline_tag"] == {"mlm": "fill-mask", "clm": "text-generation"}[objective]
 
 
-def test_card_unknown_data_is_said_to_be_unknown():
+def test_card_unknown_data_is_called_not_stated():
     front, body = parse(pretrained(sources=None))
     assert front["license"] == "other" and "datasets" not in front and "language" not in front
     assert "## Data\n\nUnknown.\n" in body and "None is stated" in body
@@ -116,7 +116,7 @@ def test_read_sources_ignores_other_keys():
     assert read_sources({}) is None and read_sources({"sources": []}) is None
 
 
-def test_read_mix_by_tokens_or_by_the_study_shares():
+def test_read_mix_shares_are_token_proportions_or_set_by_study():
     manifest = {"parts": {"train": {"wiki": {"tokens": 9}, "books": {"tokens": 1}}}}
     assert read_mix(manifest) == {"wiki": 0.9, "books": 0.1}
     assert read_mix(manifest, {"wiki": {"share": 0.5}, "books": {"share": 0.5}}) == {"wiki": 0.5, "books": 0.5}
@@ -133,12 +133,12 @@ def test_sentence_card_keeps_the_body_and_changes_the_tags():
     assert "the first of its tokens' vectors, divided by its length" in body
 
 
-def test_card_foreign_text_stays_in_its_cell():
+def test_card_text_with_markup_stays_in_its_table_cell():
     source = Source("x", "A <b>title</b>\n| {{ 7 * 7 }}", "l", "c")
     assert "| A &lt;b>title&lt;/b> \\| {{ 7 * 7 }} | not stated | l | c |" in pretrained(sources=[source])
 
 
-def test_card_links_and_images_of_data_are_text():
+def test_card_links_and_images_in_data_are_escaped():
     hostile = "![x](http://a/b.png) [y](javascript:alert(1))"
     source = Source(hostile, hostile, hostile, hostile, "en")
     score = (hostile, hostile, hostile, 1.0)

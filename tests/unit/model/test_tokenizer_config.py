@@ -1,4 +1,4 @@
-"""What a model's folder says of its inputs."""
+"""Input names and maximum length in tokenizer_config.json."""
 
 import pytest
 
@@ -18,7 +18,9 @@ WITHOUT_TYPES = ["input_ids", "attention_mask"]
         (list(BERT_INPUTS), 0, WITHOUT_TYPES),
     ],
 )
-def test_state_inputs_names_token_types_only_if_model_and_tokenizer_have_them(tmp_path, names, token_types, expected):
+def test_state_inputs_lists_token_type_ids_only_if_model_and_tokenizer_have_them(
+    tmp_path, names, token_types, expected
+):
     before = {"do_lower_case": True, "model_max_length": 512} | ({"model_input_names": names} if names else {})
     write_json(tmp_path / "tokenizer_config.json", before)
     state_inputs(tmp_path, 1024, token_types)

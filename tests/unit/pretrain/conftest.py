@@ -1,4 +1,4 @@
-"""A folder in which a tiny encoder is pretrained in a second."""
+"""Fixture: a study folder in which a tiny encoder is pretrained in a second."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from tests.unit.pretrain.small import EXAMPLES, make_study
 
 @pytest.fixture
 def study(tmp_path, monkeypatch) -> Path:
-    """Tokens, vocabulary and plans of examples, in the working directory."""
+    """Make tokens, a vocabulary and examples, and make their folder the working directory."""
     monkeypatch.chdir(tmp_path)
     make_study(tmp_path)
     plan_examples(seed=1, examples=EXAMPLES)

@@ -20,7 +20,7 @@ CHANGES = {"phase1": 250, "eval_steps": 50, "keep_checkpoint_steps": (90,)}
 
 
 def start(folder: Path, minutes: str) -> int:
-    """Fork a training in ``folder``; returns its process number."""
+    """Fork a process that trains in ``folder``, and return its process id."""
     child = os.fork()
     if child:
         return child
@@ -35,12 +35,12 @@ def start(folder: Path, minutes: str) -> int:
 
 
 def newest(folder: Path) -> str:
-    """Name of the newest checkpoint; empty before the first."""
+    """Return the name of the newest checkpoint, or an empty string."""
     return max((path.name for path in folder.glob("checkpoints/phase1/*/step-*")), default="")
 
 
 def main(peace: Path, war: Path, kills: int) -> None:
-    """Leave both folders with a finished training; print how often it was killed and went on."""
+    """Train in both folders, and print how often the second training was killed and resumed."""
     for folder in (peace, war):
         os.chdir(folder)
         plan_examples(seed=1, examples=EXAMPLES)

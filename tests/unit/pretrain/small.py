@@ -1,4 +1,4 @@
-"""A small corpus of predictable sentences, and short trainings on it."""
+"""A small corpus of predictable sentences, and functions that train on it briefly."""
 
 import json
 import os
@@ -50,7 +50,7 @@ EXAMPLES = ExamplesParams(max_seq_length=Lengths(phase1=16, phase2=32), dupe_fac
 
 
 def make_study(folder: Path) -> None:
-    """Token shards of a tiny corpus in which every sentence is a run of consecutive ids, and plans of its pairs."""
+    """Write token shards of a tiny corpus in which every sentence is a run of consecutive ids, and its examples."""
     rng = np.random.default_rng(0)
     tokens, vocabulary = folder / "data" / "tokens", folder / "data" / "vocabulary"
     tokens.mkdir(parents=True)
@@ -67,7 +67,7 @@ def make_study(folder: Path) -> None:
 
 
 def build_teacher(folder: Path, **changes: Any) -> BertForMaskedLM:
-    """A shaken model of two layers, saved in ``folder / "teacher"`` with the study's vocabulary."""
+    """Save a teacher with two layers and random weights in ``folder / "teacher"``."""
     sizes = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 1, "intermediate_size": 256}
     model = BertForMaskedLM(BertConfig(50, **sizes | changes, max_position_embeddings=32))
     initialise(model, torch.Generator().manual_seed(1))
@@ -80,7 +80,7 @@ def build_teacher(folder: Path, **changes: Any) -> BertForMaskedLM:
 
 
 class AfterStep(Callback):
-    """Calls a function with the number of steps taken, after every step."""
+    """Callback that calls a function with the number of steps after every step."""
 
     def __init__(self, call: Callable[[int], None]) -> None:
         super().__init__(every=[1])
@@ -152,7 +152,10 @@ def train_short() -> None:
 
 
 def two_pairs(**arrays: Sequence[int] | np.ndarray) -> TensorBatch:
-    """A batch of two sentence pairs, of 6 and 5 tokens, three of them predicted, with the test's own ``arrays``."""
+    """Return a batch of two sentence pairs of 6 and 5 tokens, three of them predicted.
+
+    ``arrays`` replace its arrays.
+    """
     shared = {
         "segments": [0, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1],
         "cu_seqlens": [0, 6, 11],

@@ -1,4 +1,4 @@
-"""A phase's objective is built for the study's vocabulary."""
+"""Objectives are built for the study's vocabulary."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ TOKENIZERS = {
 
 @pytest.mark.parametrize(("vocabulary", "pad_id"), [("wordpiece", 0), ("byte_bpe", 1)])
 def test_build_objective_roberta_positions_start_after_padding_id_of_vocabulary(vocabulary, pad_id):
-    """transformers' RoBERTa counts as positions the tokens whose id is not ``pad_token_id``."""
+    """transformers' RoBERTa counts only tokens whose id is not ``pad_token_id`` as positions."""
     model = ModelParams(architecture="roberta", num_hidden_layers=1, hidden_size=8, max_position_embeddings=32)
     params = PretrainParams(steps=Steps(phase1=1, phase2=1), train_batch_size=1, learning_rate=1e-3, warmup_steps=0)
     phase = Phase("phase1", 1, 0.15, model, params)

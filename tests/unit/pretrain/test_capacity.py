@@ -38,7 +38,7 @@ def capacities_and_batches(draw: Any) -> tuple[Capacity, TensorBatch]:
 
 @given(capacities_and_batches(), st.booleans())
 @settings(max_examples=300, deadline=None)
-def test_pad_any_batch_has_constant_shapes_and_its_content(capacity_and_batch, samples):
+def test_pad_gives_constant_shapes_and_keeps_content(capacity_and_batch, samples):
     capacity, batch = capacity_and_batch
     batch = batch if samples else dataclasses.replace(batch, sampling_noise=None)
     padded = capacity.pad(batch)
@@ -93,7 +93,7 @@ def test_pad_too_large_batch_is_rejected(lengths, counts, exceeded):
 
 @given(st.integers(1, 600), st.integers(2, 600), st.integers(1, 40_000))
 @settings(deadline=None)
-def test_capacity_of_batch_splits_it_evenly_within_max_tokens(batch_size, length, max_tokens):
+def test_capacity_splits_batch_evenly_within_max_tokens(batch_size, length, max_tokens):
     capacity = Capacity.of(batch_size, length, max_tokens, CLMCollator(3), PAD)
     assert capacity.predictions_per_sequence == length - 1 and capacity.real_sequences <= batch_size
     assert capacity.real_sequences * length <= max(max_tokens, length)
@@ -105,7 +105,7 @@ def test_capacity_of_batch_splits_it_evenly_within_max_tokens(batch_size, length
     assert Capacity.of(1, length, max_tokens, Collator(), PAD).predictions == 0
 
 
-def test_phase_batches_with_capacity_equal_unpadded_ones(study, monkeypatch):
+def test_phase_batches_with_capacity_keep_content_of_unpadded_batches(study, monkeypatch):
     seen: list[tuple[Any, ...]] = []
     phase_batches = pretrain.phase_batches
     monkeypatch.setattr(pretrain, "phase_batches", lambda *args: seen.append(args) or phase_batches(*args))
@@ -134,7 +134,7 @@ MODELS = [
 
 @pytest.fixture
 def gpu_code(monkeypatch):
-    """The code paths of a GPU, without flash attention, which is in half precision."""
+    """Use the code paths of a GPU, without flash attention, which has half precision."""
     monkeypatch.setattr(attention, "ALWAYS_MASKED", {"cuda", "cpu"})
     if "deberta" in member_names("models"):
         deberta = importlib.import_module(member_module("models", "deberta"))
@@ -144,7 +144,7 @@ def gpu_code(monkeypatch):
 
 
 @pytest.mark.parametrize("case", MODELS, ids=",".join)
-def test_padded_batch_has_losses_and_gradients_of_unpadded_one(case, gpu_code):
+def test_padded_batch_losses_and_gradients_equal_unpadded_batch(case, gpu_code):
     no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     objective = objective_of(*case, attention="padded", **no_dropout)()
     objective.init_weights(torch.Generator().manual_seed(0))
@@ -172,6 +172,6 @@ def losses(objective: Any, batch: TensorBatch) -> tuple[dict[str, Any], dict[str
     return terms, {name: part.grad.clone() for name, part in objective.named_parameters() if part.grad is not None}
 
 
-def test_objectives_with_fixed_capacity():
+def test_fixed_capacity_is_supported_by_expected_objectives():
     supported = {name for name in member_names("objectives") if objective_spec(name).fixed_capacity}
     assert supported == {"mlm", "clm", "electra"}

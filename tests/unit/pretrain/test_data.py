@@ -68,7 +68,7 @@ def test_batch_dynamic_masks_change_with_the_epoch(tmp_path, store):
         assert np.array_equal(part, dynamic.batch(np.asarray([4]), epoch).ids)
 
 
-def test_batches_resumed_are_the_same_and_epochs_have_each_example_once(examples):
+def test_batches_resumed_are_identical_and_epoch_has_each_example_once(examples):
     size, epoch = 7, len(examples)
     steps = 2 * epoch // size
     batches = list(examples.batches(size, seed=5, first_step=0, steps=steps, shard=DataShard()))

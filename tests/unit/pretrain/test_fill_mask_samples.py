@@ -1,4 +1,4 @@
-"""Masked words that are predicted during training."""
+"""Predictions for masked words during training."""
 
 from collections import Counter
 
@@ -30,7 +30,7 @@ NO_NUMBERS = np.isin(np.arange(len(PIECES)), range(len(SPECIAL_TOKENS)))
 
 @pytest.fixture(scope="module")
 def validation(tmp_path_factory) -> tuple[PretrainingExamples, PretrainingExamples, object]:
-    """Random pieces as examples, masked and left to right, and their tokenizer."""
+    """Return masked and causal examples of random subwords, and their tokenizer."""
     folder, rng = tmp_path_factory.mktemp("validation"), np.random.default_rng(0)
     save_tokenizer(folder, PIECES, lowercase=True)
     writer = TokenWriter(folder, "validation", len(PIECES))
@@ -54,7 +54,7 @@ def objective() -> BertObjective:
     return objective
 
 
-def test_fill_text_and_candidates_can_be_judged(validation, objective):
+def test_fill_samples_have_readable_text_and_candidates(validation, objective):
     examples, _, tokenizer = validation
     samples = FillMaskSamples(examples, tokenizer).fill(objective, 7, single_process())
     assert len(samples) == NUM_SAMPLES and len({block["text"] for block in samples}) == NUM_SAMPLES

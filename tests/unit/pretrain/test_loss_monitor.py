@@ -1,4 +1,4 @@
-"""Stages of learning and band of comparable runs; origins of the reference runs."""
+"""The loss monitor: stages of learning, comparable runs, and the recorded runs themselves."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SAMPLE = {
 
 
 def reference_runs(*curves: tuple[str, Sequence[tuple[float, float]]], **changes: Any) -> pd.DataFrame:
-    """Curves of (million tokens, gap) of the sample's recipe."""
+    """Return curves of (million tokens, gap) with the recipe of the sample study."""
     return pd.DataFrame(
         [
             {"curve": name, "tokens_m": tokens, "gap": gap, "fault": math.nan, **SAMPLE, **changes}
@@ -37,7 +37,7 @@ SLOW_AND_FAST = reference_runs(("slow", [(1, 1.0), (4, 2.0)]), ("fast", [(1, 1.5
 
 
 def check(gap: float, continued: bool = False) -> dict[str, Any]:
-    """A run of the sample's recipe after 2 M tokens."""
+    """Check a run with the sample study's recipe after 2 M tokens."""
     return check_loss(gap, 2e6, SAMPLE, SLOW_AND_FAST, continued)
 
 
@@ -57,7 +57,7 @@ def test_check_loss_sentence_names_stage_of_learning(gap, stage):
 
 @pytest.mark.parametrize(("gap", "status"), [(1.1, "behind"), (1.3, "normal"), (2.2, "normal"), (2.4, "ahead")])
 def test_check_loss_status_is_relative_to_band_of_comparable_runs(gap, status):
-    """After 2 M tokens, halfway between 1 and 4 M by logarithm, they have 1.5 and 2.0."""
+    """After 2 M tokens, halfway between 1 and 4 M on a logarithmic scale, the runs have gaps of 1.5 and 2.0."""
     result = check(gap)
     assert result["status"] == status
     distance = "within 0.3 nats of" if status == "normal" else "more than 0.3 nats from"
@@ -94,7 +94,7 @@ def test_expected_gaps_same_recipe_is_preferred():
     assert expected_gaps(SAMPLE, 1e6, pd.concat([other, SLOW_AND_FAST])) == [1.5, 1.0]
 
 
-def test_reference_runs_have_origins():
+def test_reference_runs_name_recorded_sources():
     table = pd.read_csv(REFERENCE_RUNS, sep="\t")
     assert table[["curve", "tokens_m", "gap", "origin"]].notna().all(axis=None) and (table["tokens_m"] > 0).all()
     assert not table.duplicated(["curve", "tokens_m"]).any()
@@ -102,7 +102,7 @@ def test_reference_runs_have_origins():
         assert (ROOT / origin.partition(",")[0]).is_file(), origin
 
 
-def test_reference_runs_of_family_are_as_recorded():
+def test_reference_runs_of_family_equal_recorded_results():
     table = pd.read_csv(REFERENCE_RUNS, sep="\t").set_index("curve")["gap"]
     with open(ROOT / "docs/lab/family.tsv", encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file, delimiter="\t"):
@@ -111,8 +111,8 @@ def test_reference_runs_of_family_are_as_recorded():
     assert sum(name.startswith("family, ") for name in table.index) == 24
 
 
-def test_reference_runs_judge_each_other_rightly():
-    """A run with rows marked as faulty is behind at one of these, and nowhere else."""
+def test_reference_runs_only_faulty_ones_are_called_behind():
+    """Only the rows that are marked as faulty are called "behind"."""
     runs, wrong = pd.read_csv(REFERENCE_RUNS, sep="\t"), []
     for name, curve in runs.groupby("curve", sort=False):
         references = runs[runs["curve"] != name]

@@ -1,4 +1,4 @@
-"""Objectives: loaded by name alone, and dependent on nothing that the stages of pretraining are not."""
+"""Objectives are loaded by name, and do not make other objectives' models stale."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAMES = member_names("objectives")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_load_objective_by_name(name):
+def test_load_objective_known_name_returns_its_class(name):
     kind = load_objective(name)
     assert issubclass(kind, PretrainingObjective) and kind.__module__ == member_module("objectives", name)
     assert kind.columns()[0] == "loss" and kind.spec.validation_columns[0].endswith("_loss")
@@ -44,8 +44,8 @@ def test_load_objective_unknown_name_is_rejected():
         PretrainParams(steps=Steps(phase1=1, phase2=1), objective="backwards")
 
 
-def test_pretrain_documented_objective_of_new_variant_page(root, study):
-    """The example of docs/new-variant.md, in a folder beside the others of a copy of the package."""
+def test_pretrain_objective_documented_in_new_variant_learns(root, study):
+    """The example of docs/new-variant.md is installed in a copy of the package."""
     copy = study / "copy"
     shutil.copytree(root / "pipeline_src", copy / "pipeline_src", ignore=shutil.ignore_patterns("__pycache__"))
     (copy / "tests").symlink_to(root / "tests")
@@ -63,7 +63,7 @@ def test_pretrain_documented_objective_of_new_variant_page(root, study):
     assert "masked words and next sentences" in (study / "models/pretrained/phase1/README.md").read_text()
 
 
-def test_config_study_imports_no_torch(root):
+def test_reading_study_config_does_not_import_torch(root):
     script = "import sys, pipeline_src.study.study; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
@@ -84,7 +84,7 @@ def test_fingerprint_of_pretraining_includes_own_objective_only(root, tmp_path):
     assert after[0] != before[0] and after[1] == before[1] and before[0] != before[1]
 
 
-def test_checkpoint_identity_names_the_code_of_encoder_and_objective(study, monkeypatch):
+def test_checkpoint_identity_depends_on_code_of_encoder_and_objective(study, monkeypatch):
     monkeypatch.setattr("pipeline_src.pretrain.pretrain.fingerprint", lambda *modules: modules)
     model = ModelParams(architecture="bert", num_hidden_layers=1, hidden_size=64, max_position_embeddings=32)
     for objective in ("mlm", "clm"):

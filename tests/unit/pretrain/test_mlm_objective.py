@@ -1,4 +1,4 @@
-"""The base of masked and causal language modelling: loss terms, counts, weights, saved models."""
+"""Base class of masked and causal language modelling: loss terms, counts, weights, saved models."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_forward_without_pairs_trains_no_pair_parameters(batch, pairs):
 
 
 def test_forward_is_one_graph_for_batches_of_other_counts(batch, monkeypatch):
-    """With the attention and token loss of a GPU, which read no lengths."""
+    """The GPU's attention and token loss are used, which read no lengths on the host."""
     monkeypatch.setattr(bert, "linear_cross_entropy", gpu_loss)
     config = BertConfig(60, 32, 1, 1, 64, 16, hidden_dropout_prob=0.0, attention="padded")
     objective = load_objective("mlm")(config, pairs="nsp")
@@ -95,7 +95,7 @@ def test_init_weights_depend_on_generator_only():
     assert first.checkpoint_parameters()[words] is first.model.cls["predictions"].decoder.weight  # still tied
 
 
-def test_saved_models_class_and_parameter_names():
+def test_saved_models_have_transformers_class_and_parameter_names():
     objective = build("clm", True)
     (saved,) = objective.saved_models().items()
     assert saved == ("", (objective.model, objective.config, "BertLMHeadModel"))

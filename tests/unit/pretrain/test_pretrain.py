@@ -1,4 +1,4 @@
-"""The two phases of pretraining and the effect of their parameters."""
+"""Phases of pretraining, and the effects of their settings."""
 
 import os
 import shutil
@@ -36,10 +36,11 @@ def test_phase2_continues_phase1(study):
     assert first["validation"]["mlm_loss"] < np.log(50) - 0.5 and first["validation"]["gap"] > 0
     curve = pd.read_csv("results/pretrain/phase2.tsv", sep="\t")
     assert curve["step"].tolist()[-1] == 260 and curve["learning_rate"].iloc[-1] < curve["learning_rate"].iloc[0]
-    assert curve["mlm_loss"].iloc[0] < np.log(50) - 0.2  # a new model would start at log(50)
+    # A new model would start at a loss of log(50).
+    assert curve["mlm_loss"].iloc[0] < np.log(50) - 0.2
 
 
-def test_phase_bytes_depend_on_seed_and_masking(study):
+def test_phase_outputs_depend_on_seed_and_masking(study):
     def weights(**changes) -> str:
         run("phase1", phase1=8, **changes)
         return hash_file("models/pretrained/phase1/model.safetensors")
@@ -48,7 +49,8 @@ def test_phase_bytes_depend_on_seed_and_masking(study):
     assert weights() == first
     assert weights(seed=2) != first
     assert weights(mask_prob=0.3) != first
-    assert weights(dynamic=True) == first  # in the first epoch they are the same
+    # In the first epoch, static and dynamic masks are the same.
+    assert weights(dynamic=True) == first
     assert weights(mask_ratio=1.0, random_ratio=0.0, keep_ratio=0.0) != first
 
 
@@ -75,7 +77,7 @@ def test_phase2_without_phase1_is_rejected(study):
     assert not os.path.exists("models/pretrained/phase2")
 
 
-def test_phase_settings_unsupported_by_machine_are_rejected_first(study, monkeypatch):
+def test_phase_settings_unsupported_by_machine_are_rejected_before_training(study, monkeypatch):
     with pytest.raises(PipelineError, match="this attention needs a GPU: flash_varlen, on cpu"):
         run("phase1", attention="flash_varlen")
     show_an_old_gpu(monkeypatch)
@@ -118,7 +120,7 @@ def test_max_flops_per_step_is_a_close_upper_bound(study):
 
 
 def test_phase_failure_keeps_earlier_model(study):
-    """It fails after its model is written, since a kept model is missing when it is copied."""
+    """The phase fails after it has written its model, since a model to be copied is missing."""
     run("phase1", phase1=3)
     before = hash_file("models/pretrained/phase1/model.safetensors")
 
@@ -177,7 +179,7 @@ def test_phase3_continues_phase2_with_its_own_length_batch_and_theta(study, monk
     assert abs(total / 2 - results[2]["validation"]["mlm_loss"]) < 0.1
 
 
-def test_phase_values_of_later_phases():
+def test_phase_later_phases_override_settings():
     lengths = {f"phase{number}": {"length": length} for number, length in enumerate((16, 16, 32, 64), 1)}
     later = LATER | {"phase4": LaterPhase(after="phase3")}
     params = PretrainParams(
@@ -295,7 +297,7 @@ def test_phase_results_have_examples_with_masks(study):
 
 
 def capacity_of(machine: PretrainingMachine, objective: str = "mlm", architecture: str = "bert", device: str = "cuda"):
-    """Sizes for a batch of 5 sequences of up to 16 tokens on two processes, with the attention of a GPU."""
+    """Return the capacity for a batch of 5 sequences of up to 16 tokens on two processes, with GPU attention."""
     model = ModelParams(architecture=architecture, num_hidden_layers=1, hidden_size=64, max_position_embeddings=32)
     params = PretrainParams(steps=Steps(phase1=6, phase2=0), train_batch_size=5, objective=objective)
     phase = Phase("phase1", 1, 0.15, model, params, Machine(pretrain=machine))
@@ -304,7 +306,7 @@ def capacity_of(machine: PretrainingMachine, objective: str = "mlm", architectur
     return pretrain.phase_capacity(phase, examples, tokenizer, "flash_varlen", distributed)
 
 
-def test_phase_capacity_auto_is_for_unpadded_attention_on_gpu(study):
+def test_phase_capacity_auto_is_used_only_with_unpadded_attention_on_gpu(study):
     capacity = capacity_of(PretrainingMachine())
     assert (capacity.real_sequences, capacity.length, capacity.predictions_per_sequence) == (3, 16, 2)
     assert capacity_of(PretrainingMachine(microbatch_tokens=20)).real_sequences == 1

@@ -1,4 +1,4 @@
-"""Pretraining that continues from a model: its import, the first weights, and the validation at step 0."""
+"""Pretraining that continues from a model: import, initial weights, and validation before the first step."""
 
 import logging
 import shutil
@@ -24,7 +24,7 @@ CONTINUED = {"init_from": "teacher", "eval_steps": 4, "learning_rate": 1e-3}
 
 @pytest.fixture
 def start(study: Path) -> Path:
-    """A model of the study's vocabulary: two layers, an MLM head, no pooler or NSP head."""
+    """Save a start model with the study's vocabulary: two layers and an MLM head, without pooler and pair head."""
     build_teacher(study)
     manifest = read_json("data/tokens/manifest.json")
     documents = {"wikipedia": {"documents": 2, "tokens": 9}, "books": {"documents": 4, "tokens": 9}}
@@ -49,7 +49,7 @@ def outputs() -> dict[str, str]:
     return {str(path): hash_file(path) for path in paths}
 
 
-def test_phase1_has_weights_and_sizes_of_start_model_else_random_ones(start, caplog):
+def test_phase1_starts_with_weights_and_sizes_of_start_model(start, caplog):
     run_stage()
     assert read_json("data/start_model/manifest.json") == {"parts": ["masked words"]}
     with caplog.at_level(logging.INFO):
@@ -68,7 +68,7 @@ def test_phase1_has_weights_and_sizes_of_start_model_else_random_ones(start, cap
     assert not torch.equal(again["bert.pooler.dense.weight"], pooler)
 
 
-def test_phase1_step_0_is_measured_by_source_and_stopped_training_has_same_bytes(start):
+def test_phase1_continued_measures_step_0_by_source_and_resumes_identically(start):
     run_stage()
     train_phase("phase1", phase1=9, **CONTINUED)
     expected, curve = outputs(), pd.read_csv("results/pretrain/phase1.tsv", sep="\t")
@@ -91,12 +91,12 @@ def test_phase1_step_0_is_measured_by_source_and_stopped_training_has_same_bytes
         assert outputs() == expected
 
 
-def test_start_model_random_weights_gives_manifest_only(study):
+def test_start_model_for_random_weights_writes_manifest_only(study):
     run_stage(NO_MODEL)
     assert [path.name for path in Path("data/start_model").iterdir()] == ["manifest.json"]
 
 
-def test_start_model_head_of_other_objective_is_left_out_and_logged(start, caplog):
+def test_start_model_head_of_other_objective_is_not_imported_and_logged(start, caplog):
     tensors = {name: tensor for name, tensor in load_file("teacher/model.safetensors").items() if "cls." not in name}
     save_file(tensors | {"discriminator_predictions.dense.weight": torch.ones(2, 2)}, "teacher/model.safetensors")
     run_stage()
@@ -111,7 +111,7 @@ def test_start_model_head_of_other_objective_is_left_out_and_logged(start, caplo
         ({"init_from": "nowhere"}, "the model folder does not exist: nowhere"),
     ],
 )
-def test_start_model_unfit_model_is_rejected(start, change, message):
+def test_start_model_incompatible_with_study_is_rejected(start, change, message):
     with pytest.raises(PipelineError, match=message):
         run_stage(**change)
     assert not Path("data/start_model").exists()
@@ -124,7 +124,7 @@ def test_start_model_vocabulary_larger_than_weights_is_rejected(start):
         run_stage()
 
 
-def test_phase1_added_entry_has_the_mean_of_its_subwords(start):
+def test_phase1_added_vocabulary_entry_starts_from_mean_of_its_subwords(start):
     run_stage()
     vocabulary = Path("data/vocabulary/vocab.txt").read_text(encoding="utf-8").split()
     save_tokenizer(Path("data/vocabulary"), [*vocabulary[:7], "new", *vocabulary[8:], "newer"], lowercase=True)

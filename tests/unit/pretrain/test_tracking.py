@@ -1,4 +1,4 @@
-"""Curves in several trackers, continued after a stop; what a library must be able to do is checked on fakes of it."""
+"""Trackers write the training curve and continue it after a restart. wandb is replaced by a fake."""
 
 import inspect
 import math
@@ -33,7 +33,7 @@ def rows(name):
     return (METRICS / f"{name}.tsv").read_text(encoding="utf-8").splitlines()
 
 
-def test_tracker_writes_dvclives_layout_alone_by_default():
+def test_tracker_default_writes_only_dvclive_files():
     writer = tracker()
     writer.row(20, {"step": 20, "loss": 9.5, "mfu": 0.25})
     writer.row(40, {"step": 40, "loss": 1 / 3, "validation_mlm_loss": 8.0})
@@ -59,7 +59,7 @@ def test_tracker_resumed_drops_rows_after_checkpoint():
 
 
 @pytest.mark.parametrize("content", ["", "step\tlo", "step\tloss\nbroken\n\x00\t1\n", "step\tloss\n20\t1\n30"])
-def test_tracker_broken_file_is_continued(content):
+def test_tracker_truncated_file_is_repaired_and_continued(content):
     METRICS.mkdir(parents=True)
     (METRICS / "loss.tsv").write_text(content)
     tracker(25).row(40, {"loss": 3.0})
@@ -73,7 +73,7 @@ def test_tracker_infinite_value_is_written():
 
 
 class Service:
-    """A fake of wandb: its runs by name, with config, rows, and how often each was opened and ended."""
+    """Fake of wandb that stores runs by name, with config, rows, and how often each was opened and finished."""
 
     def __init__(self):
         self.runs, self.current, self.is_gone, self.calls = {}, None, False, []
@@ -120,13 +120,13 @@ def test_tracker_resumed_run_is_continued(wandb, mode, monkeypatch):
     assert rows("loss")[1:] == [f"{step}\t{step / 10}" for step in (20, 40, 60, 80)]
 
 
-def test_tracker_other_training_is_another_run(wandb):
+def test_tracker_other_training_opens_new_run(wandb):
     tracker(0, "wandb").row(20, {"loss": 1.0})
     Tracker(("wandb",), Run("phase1", "def456", PARAMS, 0)).row(20, {"loss": 1.0})
     assert {name: len(run["rows"]) for name, run in wandb.runs.items()} == {NAME: 1, "phase1-def456": 1}
 
 
-def test_tracker_server_that_is_gone_is_left_out_with_one_warning(wandb, caplog):
+def test_tracker_unreachable_server_is_dropped_with_one_warning(wandb, caplog):
     writer = tracker(0, "wandb", "dvclive")
     writer.row(20, {"loss": 2.0})
     wandb.is_gone = True
@@ -137,7 +137,7 @@ def test_tracker_server_that_is_gone_is_left_out_with_one_warning(wandb, caplog)
     assert wandb.calls == [20, 40] and rows("loss")[-1] == "60\t6.0"
 
 
-def test_tracker_server_absent_at_the_start_stops_nothing(monkeypatch, caplog):
+def test_tracker_server_missing_at_start_does_not_stop_training(monkeypatch, caplog):
     def init(**_):
         raise RuntimeError("no key")
 
@@ -146,14 +146,14 @@ def test_tracker_server_absent_at_the_start_stops_nothing(monkeypatch, caplog):
     assert "without wandb: RuntimeError: no key" in caplog.text and len(rows("loss")) == 2
 
 
-def test_tracker_dvclives_own_failure_is_raised(monkeypatch):
+def test_tracker_failure_of_dvclive_is_raised(monkeypatch):
     writer = tracker()
     monkeypatch.setattr(tracking.DVCLiveFiles, "log", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         writer.row(1, {"loss": 1.0})
 
 
-def test_tracker_variables_of_the_user_are_kept(monkeypatch):
+def test_tracker_environment_variables_of_user_are_kept(monkeypatch):
     monkeypatch.setenv("WANDB_PROJECT", "mine")
     tracker()
     assert os.environ["WANDB_PROJECT"] == "mine" and os.environ["WANDB_MODE"] == "offline"
@@ -173,7 +173,7 @@ def test_tracker_tensorboard_reads_back_resumed_run():
     assert [(event.step, event.value) for event in events.Scalars("loss")] == [(20, 20), (40, 40), (60, 100), (80, 120)]
 
 
-def test_fake_takes_arguments_of_wandb():
+def test_wandb_fake_has_signature_of_wandb_init():
     wandb = pytest.importorskip("wandb", reason="wandb is not installed")
     assert {"id", "name", "config", "resume"} <= inspect.signature(wandb.init).parameters.keys()
 

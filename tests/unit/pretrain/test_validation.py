@@ -1,4 +1,4 @@
-"""Validation metrics, compared with those of single examples."""
+"""Validation metrics of batches equal those of single examples."""
 
 import json
 
@@ -79,7 +79,7 @@ def test_measure_examples_losses_by_position_average_to_mlm_loss(open_examples):
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_measure_examples_metrics_equal_those_of_single_examples(open_examples, store, objective):
+def test_measure_examples_batched_metrics_equal_metrics_of_single_examples(open_examples, store, objective):
     examples = open_examples(OBJECTIVES[objective])
     causal = objective == "clm"
     trained = load_objective(objective)(BertConfig(ENTRIES, 64, 1, 1, 128, 32, is_decoder=causal), "none")
@@ -113,7 +113,7 @@ def test_measure_examples_metrics_equal_those_of_single_examples(open_examples, 
 
 
 @pytest.mark.parametrize("processes", [2, 3, 40])
-def test_shared_batches_processes_have_equally_many_and_cover_all(open_examples, processes):
+def test_shared_batches_give_processes_equal_numbers_and_cover_all_examples(open_examples, processes):
     examples = open_examples(OBJECTIVES["mlm"])
     world = [Distributed(rank, processes, torch.device("cpu")) for rank in range(processes)]
     shares = [list(shared_batches(examples, process, max_predictions=16)) for process in world]
@@ -124,7 +124,7 @@ def test_shared_batches_processes_have_equally_many_and_cover_all(open_examples,
     assert sorted(batch.examples.tolist() for share in shares for batch, counts in share if counts) == sorted(single)
 
 
-def test_measure_examples_diverged_model_and_visible_words_give_json(open_examples, store):
+def test_measure_examples_of_diverged_model_are_valid_json(open_examples, store):
     masking = Masking(mask_ratio=0.0, random_ratio=0.0, keep_ratio=1.0)
     examples = open_examples(MLMCollator(0.15, masking, MASK, SPECIAL, np.zeros(ENTRIES, bool), 1))
     objective = load_objective("mlm")(BertConfig(ENTRIES, 64, 1, 1, 128, 32), "none")
@@ -135,7 +135,7 @@ def test_measure_examples_diverged_model_and_visible_words_give_json(open_exampl
     assert figures["mlm_loss"] > 1000 and "gap" not in figures and json.dumps(figures, allow_nan=False)
 
 
-def test_source_documents_source_with_a_hyphen_is_one_of_its_own(tmp_path, monkeypatch):
+def test_source_documents_source_name_with_hyphen_is_kept(tmp_path, monkeypatch):
     parts = {name: {"documents": number} for number, name in enumerate(("news-de", "news-fr"), start=1)}
     (tmp_path / "data/tokens").mkdir(parents=True)
     write_json(tmp_path / "data/tokens/manifest.json", {"parts": {"validation": parts}})

@@ -1,4 +1,4 @@
-"""A checkpoint or a group of processes is tested on what pretraining trains."""
+"""Fixtures: folders in which processes can train."""
 
 import json
 import shutil
@@ -13,7 +13,7 @@ from tests.unit.training.processes import finish, launch, new_study
 
 @pytest.fixture(scope="module")
 def new_folder(tmp_path_factory) -> Callable[..., Path]:
-    """Gives a new folder with what a training reads, with examples of such pairs."""
+    """Return a function that makes a new folder with the inputs of a training."""
     made: dict[str, Path] = {}
 
     def copied(pairs: str = "nsp") -> Path:
@@ -26,7 +26,7 @@ def new_folder(tmp_path_factory) -> Callable[..., Path]:
 
 @pytest.fixture(scope="module")
 def alone(new_folder) -> Callable[..., Path]:
-    """Gives the folder in which one undisturbed process trained."""
+    """Return a function that gives the folder in which one process trained without interruption."""
     done: dict[str, Path] = {}
 
     def trained(pairs: str = "nsp", **changes) -> Path:

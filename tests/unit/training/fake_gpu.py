@@ -41,7 +41,7 @@ from tests.flash_on_cpu import flash_on_cpu
 VOCAB_SIZE = 200
 LENGTH = 32
 CAPACITY = Capacity(6, LENGTH, predictions_per_sequence=5, pad_id=0)
-# Batches unlike each other: mixed lengths, all full, one sequence alone, all short.
+# Batches of different kinds: mixed lengths, only full sequences, a single sequence, only short sequences.
 LENGTHS = ([32, 31, 8, 30, 32, 29], [32] * 6, [4], [32], [20, 3, 32], [2, 3, 4, 2, 3, 4])
 # As in c10/core/DeviceType.h.
 DEVICE_TYPES = {"cuda": 1, "mps": 13, "meta": 14}
@@ -68,7 +68,7 @@ ELECTRA = {
 
 
 class Watch(TorchDispatchMode):
-    """Records operators on the device with their shapes, waits of the host, and dtypes that a kernel does not take."""
+    """Record operators with their shapes, synchronisations, and dtypes that a kernel does not support."""
 
     def __init__(self, device: torch.device) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ class Watch(TorchDispatchMode):
 
 @cache
 def lend_guard(kind: str) -> None:
-    """Let a torch without the device enter it: the guard of the device ``meta``, which does nothing, stands in."""
+    """Let a torch without CUDA use the device, with the device guard of ``meta``, which does nothing."""
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
     guards = (ctypes.c_void_p * 21).in_dll(library, "_ZN3c104impl26device_guard_impl_registryE")
     number = DEVICE_TYPES[kind]
@@ -115,7 +115,7 @@ def lend_guard(kind: str) -> None:
 
 @contextmanager
 def fake_gpu(device: torch.device) -> Iterator[tuple[FakeTensorMode, Watch]]:
-    """Context manager under which tensors have no numbers, and ``device`` is there."""
+    """Context manager: tensors have shapes but no values, and ``device`` exists."""
     lend_guard(device.type)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.cuda, "is_available", lambda: device.type == "cuda")
@@ -141,7 +141,7 @@ def fake_gpu(device: torch.device) -> Iterator[tuple[FakeTensorMode, Watch]]:
 
 
 def zero_gradients(loss: Tensor) -> None:
-    """Give every parameter in the graph of ``loss`` a gradient."""
+    """Give every parameter in the graph of ``loss`` a zero gradient."""
     waiting = [loss.grad_fn]
     seen = {None}
     while waiting:
@@ -156,7 +156,7 @@ def zero_gradients(loss: Tensor) -> None:
 
 
 def lstm_shapes(lstm: nn.LSTM, inputs: Any) -> tuple[Any, None]:
-    """Return what has the shape and dtype of cuDNN's result, which under autocast is float16."""
+    """Return a tensor with the shape and dtype of cuDNN's result, which under autocast is float16."""
     data = inputs.data if isinstance(inputs, PackedSequence) else inputs
     if torch.is_autocast_enabled("cuda") or data.dtype != torch.float32:
         raise TypeError("an LSTM in half precision underflows small gradients")
@@ -172,7 +172,7 @@ def step_on_fake_gpu(
     device: str = "cuda:0",
     prepare: Callable[[Trainer[Any]], object] = lambda trainer: None,
 ) -> tuple[Watch, list[list[tuple[str, list[torch.Size]]]]]:
-    """Take a step with each batch; return what was seen, and the operators of each step."""
+    """Train a step on each batch, and return the record and the operators of each step."""
     gpu = torch.device(device)
     precision = torch.bfloat16 if gpu.type == "cuda" else torch.float32
     batches = list(batches)
@@ -197,7 +197,7 @@ def step_on_fake_gpu(
 
 
 def on_device(make: Callable[[], Any], device: torch.device) -> Any:
-    """Build a module whose parameters lie on ``device``, and its teacher's too."""
+    """Build an objective whose parameters, and its teacher's, are on ``device``."""
     with torch.device("meta"):
         module = make()
     teacher = getattr(module, "teacher", None)
@@ -244,7 +244,7 @@ def objective_of(name: str, architecture: str = "bert", variant: str = "", **cha
 def make_batch(
     rng: np.random.Generator, lengths: list[int], counts: list[int] | None = None, skip: int = 0
 ) -> TensorBatch:
-    """Return sequences of these lengths and numbers of predicted tokens, by default 15 % of all after ``skip``."""
+    """Return a batch with these sequence lengths and numbers of predictions, by default 15 % of the tokens."""
     counts = counts or [max(1, round(0.15 * length)) for length in lengths]
     cu_seqlens = np.concatenate([[0], np.cumsum(lengths)])
     positions = []
@@ -259,7 +259,7 @@ def make_batch(
 
 
 def run_again(run: Callable[[], dict[str, Tensor]]) -> tuple[Callable[[], None], dict[str, Tensor]]:
-    """Stand-in for a CUDA graph: replay by running again, into the same outputs. As there, nothing runs at first."""
+    """Stand-in for a CUDA graph that replays by running the function again into the same outputs."""
     outputs: dict[str, Tensor] = {}
 
     def replay() -> None:

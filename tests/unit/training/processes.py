@@ -1,4 +1,4 @@
-"""Trainings as processes of their own, and what they must leave."""
+"""Helpers: start trainings as separate processes, and compare their outputs."""
 
 import json
 import os
@@ -35,7 +35,7 @@ SRUN = {
 def launch(
     folder: Path | list[Path], size: int, variables: dict[str, str], each: list[dict] | None = None, **changes
 ) -> list[Child]:
-    """Start ``size`` processes that train together in ``folder``, or in one each, with changes of ``each`` besides."""
+    """Start ``size`` processes that train together. ``each`` has further changes for each process."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -50,20 +50,20 @@ def launch(
 
 
 def said(processes: list[Child]) -> list[str]:
-    """Wait for all; returns what they said."""
+    """Wait for all processes, and return their output."""
     texts = [process.communicate(timeout=240)[0] for process in processes]
     print("\n".join(text[-2000:] for text in texts))  # shown where a test fails
     return texts
 
 
 def finish(processes: list[Child]) -> list[int]:
-    """Wait for all; returns their statuses."""
+    """Wait for all processes, and return their exit statuses."""
     said(processes)
     return [process.returncode for process in processes]
 
 
 def new_study(folder: Path, pairs: str = "nsp") -> Path:
-    """Make what a training reads in ``folder``, with examples of such pairs."""
+    """Make the inputs of a training in ``folder``."""
     make_study(folder)
     build_teacher(folder)
     before = Path.cwd()
@@ -85,7 +85,7 @@ MADE = ["results", "models/pretrained/phase1"]
 
 
 def assert_same(folder: Path, expected: Path) -> None:
-    """Losses of training and validation text to 1e-5, the same files with the same tensors in them."""
+    """Assert that losses agree to 1e-5, and that the same files have the same tensors."""
     curve, other = (pd.read_csv(each / "results/pretrain/phase1.tsv", sep="\t") for each in (folder, expected))
     assert curve["step"].tolist() == other["step"].tolist()
     np.testing.assert_allclose(curve.drop(columns="step"), other.drop(columns="step"), rtol=1e-5)

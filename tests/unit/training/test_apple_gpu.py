@@ -28,7 +28,7 @@ READS_COUNTS = {"bilstm", "deberta", "deberta_v2", "bilm"}
 
 @cache
 def kernels() -> dict[str, set[str]]:
-    """Operator -> devices that it has a kernel for."""
+    """Return operator -> devices for which torch has a kernel."""
     table = Path(torchgen.__file__).parent / "packaged/ATen/native/native_functions.yaml"
     entries = yaml.load(table.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     result: dict[str, set[str]] = {}
@@ -45,7 +45,7 @@ def kernels() -> dict[str, set[str]]:
 
 
 def missing(operators: list[str]) -> set[str]:
-    """Those of the operators, such as ``mm.default``, that no kernel runs on ``mps``."""
+    """Return the operators, such as ``mm.default``, that have no kernel on ``mps``."""
     lacking = set()
     for operator in operators:
         if operator.startswith("prim."):  # asks a tensor for its device
@@ -67,7 +67,7 @@ def test_training_step_operators_have_mps_kernels_and_no_float64(case):
     assert missing(operators) == set()
 
 
-def test_missing_names_operators_without_mps_kernel():
+def test_missing_operator_without_mps_kernel_is_returned():
     assert missing(["mm.default", "view.default", "add.Tensor"]) == set()
     unknown = ["_flash_attention_forward", "no_such_thing"]
     assert missing([f"{name}.default" for name in unknown]) == set(unknown)

@@ -1,4 +1,4 @@
-"""Batches made on another thread come in order, and the thread ends."""
+"""Batches from another thread come in order, and the thread ends."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Part:
 
 
 class Streams:
-    """Torch's streams and copies; ``said`` is what happened, in order."""
+    """Fake of torch's CUDA streams that records what happened, in order."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.said: list[tuple] = []
@@ -112,7 +112,7 @@ def part(number: int) -> Part:
 
 
 def test_transfer_to_gpu_copies_on_separate_stream(monkeypatch):
-    """From page-locked memory; the stream that computes waits for them, and keeps their memory until it is done."""
+    """The computing stream waits for the copies, and keeps their memory until it is done."""
     streams = Streams(monkeypatch)
     arriving = transfer([[part(1), part(3)]], GPU)
     (first, second) = next(arriving)

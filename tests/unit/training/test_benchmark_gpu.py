@@ -1,4 +1,4 @@
-"""The benchmark for a quarter of an hour of a GPU, rehearsed on a CPU: its time, its failures, what it repeats."""
+"""The GPU benchmark, run on a CPU: time limit, failures, and resumption."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ def test_session_run_is_stopped_when_time_is_over(
 @pytest.mark.parametrize(
     ("exit_call", "error"), [("sys.exit('no such shape')", RuntimeError), ("sys.exit(75)", TimeOver)]
 )
-def test_session_run_tells_failure_from_stop(tmp_path: Path, exit_call: str, error: type[Exception]) -> None:
+def test_session_run_failure_and_stop_raise_different_errors(
+    tmp_path: Path, exit_call: str, error: type[Exception]
+) -> None:
     (tmp_path / "program.py").write_text(f"import sys\n{exit_call}")
     with pytest.raises(error, match="no such shape" if error is RuntimeError else None):
         make_session(tmp_path).run("program", cwd=tmp_path)
@@ -97,7 +99,7 @@ def test_benchmark_gpu_without_gpu_is_rejected(tmp_path: Path, capsys: pytest.Ca
     assert "has results of a rehearsal: name another folder" in capsys.readouterr().err
 
 
-def test_copy_study_takes_inputs_of_training_once(tmp_path: Path) -> None:
+def test_copy_study_second_call_copies_nothing(tmp_path: Path) -> None:
     study, copy = tmp_path / "study", tmp_path / "copy"
     for name in ("data/tokens", "data/text", "models/pretrained"):
         (study / name).mkdir(parents=True)
@@ -115,7 +117,7 @@ def test_planned_steps_fit_into_time() -> None:
     assert planned_steps(phase1, 10.0) == 2  # never none
 
 
-def test_fastest_variant_is_that_of_the_shape() -> None:
+def test_fastest_variant_is_looked_up_by_shape() -> None:
     assert Variant._field_defaults["shapes"] == tuple(SHAPES)
     cells = {
         "a": {"shape": "mini", "variant": "eager", "tokens_per_s": 1.0},

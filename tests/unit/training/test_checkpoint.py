@@ -1,4 +1,4 @@
-"""Checkpoints: a training stopped anywhere ends as one never stopped, and no wrong state is ever taken up."""
+"""A stopped training ends with the same bytes as an uninterrupted one, and wrong checkpoints are rejected."""
 
 import json
 import logging
@@ -28,14 +28,14 @@ ROOT = Path(__file__).parents[3]
 
 
 def outputs(folder: Path) -> dict[str, str]:
-    """Every output of the first phase, by hash."""
+    """Return the hash of every output of the first phase."""
     paths = [*(folder / "models").rglob("*"), *(folder / "results").rglob("*")]
     return {str(path.relative_to(folder)): hash_file(path) for path in paths if path.is_file()}
 
 
 @cache
 def undisturbed() -> dict[str, str]:
-    """Outputs of nine steps that nothing stopped, taken away again; every study here is the same."""
+    """Return the outputs of nine steps without interruption."""
     run("phase1", phase1=9)
     result = outputs(Path.cwd())
     shutil.rmtree("models"), shutil.rmtree("results")
@@ -43,7 +43,7 @@ def undisturbed() -> dict[str, str]:
 
 
 def stop_after(step: int):
-    """End a training of this process without warning after a step and what is saved then."""
+    """End a training of this process without warning after a step."""
 
     def after_step(taken: int) -> None:
         if taken == step:
@@ -107,7 +107,7 @@ def test_signal_stops_after_step_and_resume_is_identical(study, monkeypatch, num
 
 @pytest.mark.slow
 def test_twenty_kills_leave_outputs_identical(tmp_path):
-    """SIGKILL at twenty random moments of one training, with a checkpoint after every step."""
+    """A training with a checkpoint after every step gets SIGKILL at twenty random moments."""
     undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
     for folder in (undisturbed, killed):
         folder.mkdir()
@@ -124,7 +124,7 @@ def test_twenty_kills_leave_outputs_identical(tmp_path):
 
 
 def interrupted(step: int, monkeypatch, **changes) -> Path:
-    """The folder of a training stopped after ``step``, with a checkpoint after every step."""
+    """Train with a checkpoint after every step, stop after ``step``, and return the checkpoints' folder."""
     monkeypatch.setenv("PIPELINE_CHECKPOINT_MINUTES", "0")
     with pytest.raises(KeyboardInterrupt):
         run("phase1", after_step=stop_after(step), **{"phase1": 9} | changes)
@@ -133,14 +133,14 @@ def interrupted(step: int, monkeypatch, **changes) -> Path:
 
 
 def damage(path: Path) -> None:
-    """Change one byte in the middle."""
+    """Change one byte in the middle of a file."""
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
 
 
 def test_resume_with_other_machine_settings_uses_checkpoint(study, monkeypatch, caplog):
-    """The advice for a full GPU costs no step: what fits the machine is no part of a training's identity."""
+    """Settings of machine.yaml are not part of a training's identity."""
     folder = interrupted(5, monkeypatch)
     seen = []
     take = Trainer.train_step
@@ -162,7 +162,7 @@ def test_resume_with_other_machine_settings_uses_checkpoint(study, monkeypatch, 
         (0.1, {"threads": 2}, "last bits may differ by rounding"),
     ],
 )
-def test_resume_with_other_machine_settings_says_what_changes(study, monkeypatch, caplog, rate, setting, effect):
+def test_resume_with_other_machine_settings_warns_of_effect(study, monkeypatch, caplog, rate, setting, effect):
     interrupted(5, monkeypatch, hidden_dropout_prob=rate)
     run("phase1", phase1=9, hidden_dropout_prob=rate, **setting)
     assert f"resuming under other conditions, so {effect}: " in caplog.text
@@ -199,7 +199,7 @@ def test_resume_with_all_checkpoints_damaged_logs_none_left(study, monkeypatch, 
 
 
 def changed(path: Path, **values) -> None:
-    """Change what a JSON file says, as a flipped bit may."""
+    """Change values in a JSON file, as a flipped bit may."""
     write_json(path, read_json(path) | values)
 
 
@@ -254,7 +254,7 @@ def test_phase2_from_damaged_phase1_output_is_rejected(study):
         path.write_bytes(full)
 
 
-def test_checkpoints_of_other_parameters_are_logged_and_not_used(study, monkeypatch, caplog):
+def test_checkpoints_with_other_settings_are_logged_and_not_used(study, monkeypatch, caplog):
     run("phase1", phase1=9, train_batch_size=8)
     expected = outputs(study)
     interrupted(5, monkeypatch)
@@ -274,7 +274,7 @@ def test_checkpoint_in_folder_of_other_training_is_rejected(study, monkeypatch):
         run("phase1", phase1=9, mask_prob=0.2)
 
 
-def test_checkpoint_of_other_data_is_not_used(study, monkeypatch, caplog):
+def test_checkpoint_with_other_data_is_not_used(study, monkeypatch, caplog):
     interrupted(5, monkeypatch)
     plan_examples(seed=2, examples=EXAMPLES)
     with caplog.at_level(logging.INFO):
@@ -293,7 +293,7 @@ def test_resume_on_other_machine_logs_difference(study, monkeypatch, caplog):
     assert "as with another seed: torch 2.0 there" in caplog.text and "checkpoint of step 5" in caplog.text
 
 
-def test_difference_names_keys():
+def test_difference_lists_keys_with_both_values():
     there, here = {"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": 1, "c": 5}, "e": None}
     assert difference(there, here) == "a.c 2 there, 5 here; d 3 there, not set here; e not set there, None here"
     assert difference(there, there) == ""
@@ -311,7 +311,7 @@ def test_checkpointer_invalid_minutes_are_rejected(study, monkeypatch):
     [("study", "checkpoints"), ("study/.dvc/tmp/exps/tmpab12", "{}/study/checkpoints"), ("tmp/exps/a", "checkpoints")],
 )
 def test_checkpoint_root_of_dvc_experiment_is_main_checkout(tmp_path, folder, root):
-    """DVC deletes that folder when the experiment is stopped."""
+    """DVC deletes the experiment's folder when it is stopped."""
     assert checkpoint.checkpoint_root(tmp_path / folder) == Path(root.format(tmp_path))
 
 

@@ -1,4 +1,4 @@
-"""Several processes on one batch, ends of a process, sharding, devices, precision, and the network between them."""
+"""Training in several processes: equal results, failures, sharding, devices, precision and connections."""
 
 import os
 import shutil
@@ -37,7 +37,7 @@ from tests.unit.training.processes import SRUN, STEADY, TORCHRUN, assert_same, f
 
 @pytest.fixture
 def study(new_folder) -> Path:
-    """A folder in which nothing was trained."""
+    """Make a study folder in which nothing has been trained."""
     return new_folder()
 
 
@@ -57,13 +57,13 @@ MORE_WORLDS = [
     [*WORLDS, *(pytest.param(*world, marks=pytest.mark.slow) for world in MORE_WORLDS)],
 )
 def test_distributed_losses_equal_single_process(study, alone, size, sharding, optimizer, variables):
-    """To 1e-5 in float32 after twelve steps; what differs is the order of sums."""
+    """Losses agree to 1e-5 in float32 after twelve steps. They differ only in the order of sums."""
     assert finish(launch(study, size, variables, **STEADY, sharding=sharding, optimizer=optimizer)) == [0] * size
     assert_same(study, alone(**STEADY, optimizer=optimizer))
 
 
 def test_resume_with_other_world_size_and_sharding_equals_single_process(study, alone):
-    """What each process cuts differs in number, so that with full sharding some take a pass for nothing."""
+    """With full sharding, some processes take part in passes for which they have no microbatch."""
     chain = [(2, "full_shard", 4), (1, "none", 7), (3, "shard_grad_op", 9), (2, "full_shard", 0)]
     for size, sharding, stop in chain:
         changes = {**STEADY, "sharding": sharding, "optimizer": "lamb", "stop_after": stop}
@@ -85,10 +85,7 @@ def test_processes_with_different_checkpoints_are_rejected(study, new_folder):
 
 
 def disturb(study: Path, signal_number: int) -> str:
-    """Signal process 1 of two in mid-training; return what process 0 said until it ended, four minutes later at most.
-
-    Without a shorter ``PIPELINE_HUNG_AFTER``, a process waits for another for longer than that.
-    """
+    """Send a signal to process 1 of two, and return what process 0 writes until it ends."""
     main, other = launch(study, 2, TORCHRUN, phase1=100_000, log_points=10_000)  # a row every ten steps
     curve = study / "logs/dvclive/phase1/plots/metrics/loss.tsv"
     deadline = time.monotonic() + 120
@@ -188,14 +185,14 @@ BLOCKS = 3
 
 @pytest.fixture
 def group(tmp_path) -> Iterator[None]:
-    """A world of one process, with which torch nevertheless exchanges everything."""
+    """Make a process group of one process, in which torch still runs all collectives."""
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     yield
     dist.destroy_process_group()
 
 
 class Sum(nn.Module):
-    """A small model of several megabytes, and a loss over it."""
+    """Small model of several megabytes, with a loss."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -220,13 +217,13 @@ def ids(step: int) -> Tensor:
 
 
 def watch_blocks(objective: nn.Module, events: list[str]) -> None:
-    """Note when the backward pass has left each block."""
+    """Record when the backward pass has left each block."""
     for number, block in enumerate(objective.model.bert.encoder.layer):
         block.register_full_backward_hook(lambda *_, number=number: events.append(f"block {number}"))
 
 
 def assert_overlaps(events: list[str]) -> None:
-    """Gradients of the last block are on their way before the backward pass is through the first."""
+    """Assert that gradients of the last block are sent before the backward pass has left the first block."""
     assert events.count("launch") > 1
     assert events.index("launch") < events.index("block 1") < events.index("block 0")
 
@@ -276,7 +273,7 @@ def test_fsdp_reduce_overlaps_backward_pass_once_per_step(monkeypatch, how):
 @pytest.mark.usefixtures("group")
 @pytest.mark.parametrize("how", [SHARD_GRAD_OP, FULL_SHARD])
 def test_shard_autocast_keeps_float32_parameters_and_gradients(how):
-    """Under autocast, as on a GPU, losses and gradients are those without sharding."""
+    """Losses and gradients equal those without sharding."""
     plain, sharded = small_model(), small_model()
     shard(sharded, CPU, how)
     losses, norms = [], []
@@ -306,7 +303,7 @@ def test_distribute_like_full_tensor_round_trip():
 
 @pytest.fixture
 def gpus(monkeypatch, tmp_path):
-    """Says how many GPUs this process sees, and lists those that were set."""
+    """Fake the number of visible GPUs, and record which ones are set."""
     monkeypatch.setattr(distributed.tempfile, "gettempdir", lambda: str(tmp_path))
     monkeypatch.setattr(distributed, "_CLAIMED", [])
     monkeypatch.delenv(distributed.VISIBLE, raising=False)
@@ -326,7 +323,7 @@ def gpus(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(("seen", "local_rank", "number"), [(1, 3, 0), (8, 3, 3), (4, 5, 1)])
 def test_own_device_is_local_rank_among_visible_gpus(gpus, seen, local_rank, number):
-    """``--gpus-per-task 1``: the number among the tasks of a machine is not that of a device."""
+    """With ``--gpus-per-task 1``, the local rank is not the number of the device."""
     chosen = gpus(seen)
     assert distributed._own_device(local_rank) == torch.device("cuda", number)
     assert chosen == [number]
@@ -355,7 +352,7 @@ def test_single_process_concurrent_trainings_claim_different_gpus(gpus):
     assert single_process().device.index == 1
 
 
-def test_single_process_claims_by_cuda_visible_devices(gpus, monkeypatch):
+def test_single_process_claims_only_gpus_in_cuda_visible_devices(gpus, monkeypatch):
     gpus(2)
     monkeypatch.setenv(distributed.VISIBLE, "4,5")
     assert [single_process().device.index for _ in range(2)] == [0, 1]
@@ -367,7 +364,7 @@ def test_single_process_claims_by_cuda_visible_devices(gpus, monkeypatch):
 
 @pytest.mark.parametrize(("rank", "reason"), [(0, "failed to listen"), (1, "timed out")])
 def test_init_distributed_failed_rendezvous_names_reason(monkeypatch, rank, reason):
-    """Another program has the port, or nobody does."""
+    """Another program uses the port, or no process listens."""
     monkeypatch.setattr(distributed, "START_TIMEOUT", timedelta(seconds=1))
     with socket.socket() as taken:
         taken.bind(("", 0))

@@ -1,4 +1,4 @@
-"""Every way of learning: killed, it ends with the same bytes; on several processes, with the same losses."""
+"""Every objective resumes to the same bytes after a kill, and has the same losses on several processes."""
 
 import os
 import signal
@@ -16,13 +16,13 @@ KILLED_AFTER = 4
 IN_CI = [way if way == "electra" else pytest.param(way, marks=pytest.mark.slow) for way in WAYS]
 
 
-def test_ways_cover_all_objectives():
+def test_tested_variants_cover_all_objectives():
     assert {way.get("objective", "mlm") for way in WAYS.values()} == set(member_names("objectives"))
 
 
 @pytest.mark.parametrize("way", IN_CI)
 def test_killed_objective_resumes_to_identical_outputs(new_folder, alone, way, monkeypatch):
-    """By SIGKILL, between two steps; every output of the phase, hash for hash."""
+    """The training gets SIGKILL between two steps. The hashes of all outputs are compared."""
     pairs, changes = PAIRS.get(way, "nsp"), BRIEF | WAYS[way]
     folder = new_folder(pairs)
     with monkeypatch.context() as patch:
@@ -51,7 +51,7 @@ def test_killed_objective_resumes_to_identical_outputs(new_folder, alone, way, m
 @pytest.mark.parametrize("way", IN_CI)
 @pytest.mark.parametrize("size", [2, 4])
 def test_objective_losses_on_several_processes_equal_single_process(new_folder, alone, size, way):
-    """To 1e-5 in float32; what differs is the order of sums."""
+    """Losses agree to 1e-5 in float32. They differ only in the order of sums."""
     pairs, changes = PAIRS.get(way, "nsp"), BRIEF | WAYS[way]
     folder = new_folder(pairs)
     assert finish(launch(folder, size, TORCHRUN, **changes)) == [0] * size

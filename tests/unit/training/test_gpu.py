@@ -1,4 +1,4 @@
-"""Captured steps equal eager steps; decisions from the FLOPs of a step."""
+"""Captured steps equal eager steps, and compiling and capture are chosen by FLOPs."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ CPU, STEPS, PEAK = torch.device("cpu"), 8, 1e12
 
 
 def batches(count: int = STEPS) -> Iterator[list[TensorBatch]]:
-    """Two microbatches a step, of equal shapes."""
+    """Return batches of two microbatches of equal shapes."""
     rng = np.random.default_rng(0)
     for _ in range(count):
         yield [equal_batch(rng), equal_batch(rng)]
 
 
 def equal_batch(rng: np.random.Generator, sequences: int = 3, length: int = 32) -> TensorBatch:
-    """Full sequences with five predicted tokens each, none of them the first."""
+    """Return full sequences with five predictions each, none of them at the first token."""
     return make_batch(rng, [length] * sequences, [5] * sequences, skip=1)
 
 
@@ -100,7 +100,7 @@ def test_captured_steps_microbatch_of_other_shape_is_rejected():
         trainer.run(other)
 
 
-def test_choose_capture_auto_only_if_launch_bound():
+def test_choose_capture_auto_captures_only_launch_bound_steps():
     trainer = trainer_of()
     assert not choose_capture("auto", 0.0, PEAK, trainer, True)  # on a CPU
     with pytest.raises(PipelineError, match="needs unsharded parameters on a CUDA device"):

@@ -1,4 +1,4 @@
-"""Training steps on a fake GPU, and compiled ones on the CPU with a GPU's code paths; no number is a GPU's."""
+"""Training steps on a fake GPU, and compiled steps on the CPU with the code paths of a GPU."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def batches(capacity: Capacity | None = None) -> list[list[TensorBatch]]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=",".join)
-def test_gpu_step_has_no_wait_and_constant_shapes_at_fixed_capacity(case):
+def test_gpu_step_with_fixed_capacity_has_constant_shapes_and_no_synchronisation(case):
     make = objective_of(*case)
     watch, unpadded = step_on_fake_gpu(make, batches()[1:3])
     assert not watch.waits and not watch.wrong and unpadded[0] != unpadded[1]
@@ -105,7 +105,7 @@ def test_gpu_step_fuses_projections_aligns_head_and_attends_in_half_precision():
 
 @pytest.mark.parametrize("bilstm", [False, True])
 @pytest.mark.parametrize("head", HEADS)
-def test_gpu_finetuning_step_does_not_wait(head, bilstm):
+def test_gpu_finetuning_step_does_not_synchronise(head, bilstm):
     rng = np.random.default_rng(0)
     per_item = 4 if head == "choice" else 1
     lengths = rng.integers(5, 15, 8 * per_item)
@@ -138,7 +138,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_fake_gpu_detects_mistake(mistake, monkeypatch):
+def test_fake_gpu_forbidden_operation_is_detected(mistake, monkeypatch):
     forward = BertObjective.forward
 
     def mistaken(objective: BertObjective, batch: TensorBatch) -> dict[str, LossTerm]:
@@ -166,7 +166,7 @@ COMPILED_CASES = [
 
 # The other back end reads the padding mask, which a batch without padding needs too.
 @pytest.mark.parametrize(("case", "capacity", "back_end"), [*COMPILED_CASES, (("mlm", "bert"), None, "padded")])
-def test_compiled_model_has_few_graphs_all_from_the_first_batches(case, capacity, back_end):
+def test_compiled_model_makes_no_new_graphs_after_first_batches(case, capacity, back_end):
     from torch._dynamo.utils import counters
 
     graphs: list[int] = []
@@ -223,7 +223,7 @@ needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="torch.c
 
 
 @pytest.mark.parametrize("compiler", ["aot_eager", pytest.param("inductor", marks=[pytest.mark.slow, needs_compiler])])
-def test_compiled_processes_train_as_one_eager_process(compiler, tmp_path):
+def test_compiled_processes_losses_equal_one_eager_process(compiler, tmp_path):
     (alone,) = curves(1, tmp_path)
     for row in curves(2, tmp_path, compiler):
         assert row == pytest.approx(alone, rel=0.01)

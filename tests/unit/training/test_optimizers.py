@@ -1,4 +1,4 @@
-"""Schedule, groups, and each optimizer against its formula written out."""
+"""Learning-rate schedule, parameter groups, and optimizers that equal their written-out formulas."""
 
 import math
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def test_linear_schedule_rises_then_falls_to_zero():
     assert linear_schedule(1.0, 0, 10)(0) == 1.0
 
 
-def test_linear_schedule_decay_steps_keep_peak_before():
+def test_linear_schedule_with_decay_steps_stays_at_peak_until_decay():
     rate = linear_schedule(1.0, 10, 100, 20)
     assert rate(4) == 0.5 and {rate(step) for step in range(9, 81)} == {1.0}
     assert rate(90) == 0.5 and rate(100) == 0.0
@@ -44,7 +44,7 @@ def test_linear_schedule_decay_steps_keep_peak_before():
 
 
 @pytest.mark.parametrize("name", EVERYWHERE)
-def test_make_optimizer_biases_and_layer_norms_have_no_decay(name):
+def test_make_optimizer_biases_and_layer_norms_have_no_weight_decay(name):
     model = BertForPretraining(BertConfig(50, 64, 1, 1, 128))
     model.bert.pooler.requires_grad_(False)
     decayed, plain = make_optimizer(model, 1e-3, 0.01, name).param_groups
@@ -56,7 +56,7 @@ def test_make_optimizer_biases_and_layer_norms_have_no_decay(name):
 
 
 def written_out(name: str, start: torch.Tensor, gradients: list[torch.Tensor], decay: float) -> torch.Tensor:
-    """The update rules in double precision, as their papers and google-research/bert print them."""
+    """Return the parameters after steps by the papers' update rules, in double precision."""
     weight, m, v = start.double().clone(), torch.zeros_like(start).double(), torch.zeros_like(start).double()
     for step, gradient in enumerate(gradients, 1):
         gradient = gradient.double()
@@ -90,7 +90,7 @@ def test_optimizer_steps_equal_formula(name, decay):
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_step_count_is_on_device_of_optimizer_state(name):
-    """Restored as after a step: on the host, unless a fused kernel reads it beside the parameter."""
+    """The count is on the host, unless a fused kernel reads it on the parameter's device."""
     layer = torch.nn.Linear(2, 1, device="meta")
     optimizer = make_optimizer(layer, 0.1, 0.0, name)
     assert step_count(optimizer, layer.weight, 7).device.type == ("meta" if name in ("adamw", "muon") else "cpu")
@@ -116,7 +116,7 @@ def test_optimizer_parameter_without_gradient_is_unchanged(name):
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_make_optimizer_uses_betas_and_epsilon(name):
-    """After two steps of gradients 1 and 2 the moments are known, and a large epsilon shortens the step."""
+    """After two steps with gradients 1 and 2, the moments are known, and a large epsilon shortens the step."""
     moved = {}
     for epsilon in (1e-6, 1.0):
         layer = torch.nn.Linear(2, 1, bias=False)
@@ -148,7 +148,7 @@ def give_gradients(parameters, seed: int) -> None:
 
 
 def newton_schulz(matrix: torch.Tensor) -> torch.Tensor:
-    """Jordan et al. 2024, as printed, in double precision."""
+    """Compute the iteration of Jordan et al. 2024 in double precision."""
     x = matrix.double() if matrix.shape[0] <= matrix.shape[1] else matrix.double().T
     x = x / x.norm()
     for _ in range(5):
@@ -172,7 +172,7 @@ def test_orthogonal_of_a_zero_matrix_is_zero():
 
 
 def test_muon_on_cpu_step_is_newton_schulz_in_float32():
-    """Bfloat16, which most CPUs have no units for, would miss by 1e-2."""
+    """A step in bfloat16 would differ by 1e-2."""
     weight = torch.nn.Parameter(torch.zeros(24, 96))
     weight.grad = torch.randn(24, 96, generator=torch.Generator().manual_seed(2))
     gradient = weight.grad.clone()
@@ -263,7 +263,7 @@ def muon(module: torch.nn.Module, **options) -> torch.optim.Optimizer:
 
 
 def take_steps(module, optimizer, first: int, last: int) -> None:
-    """Steps of two micro-batches each, at another rate each, whose gradients are random."""
+    """Take steps of two microbatches with random gradients and changing learning rates."""
     for step in range(first, last):
         generator = torch.Generator().manual_seed(step)
         set_learning_rate(optimizer, RATE / (1 + step))
@@ -282,7 +282,7 @@ def memories(tensors) -> set[int]:
 
 
 def assert_stacked(optimizer) -> None:
-    """Parameters, gradients and momentum of the model's three shapes of matrices lie in three tensors each."""
+    """Assert that parameters, gradients and momentum of each of three shapes lie in one tensor."""
     matrices = list(matrices_of(optimizer))
     momenta = [optimizer.state[matrix]["exp_avg"] for matrix in matrices]
     for tensors in (matrices, [matrix.grad for matrix in matrices], momenta):
@@ -294,7 +294,7 @@ def assert_equal(first: torch.nn.Module, second: torch.nn.Module) -> None:
         assert torch.equal(one, other), name
 
 
-def test_muon_stacked_steps_equal_single_ones_after_resume(tmp_path):
+def test_muon_resumed_stacked_steps_equal_unstacked_steps(tmp_path):
     single, stacked, resumed = model(), model(), model()
     optimizers = [muon(single), muon(stacked, stacked=True), muon(resumed, stacked=True)]
     assert_equal(single, stacked)
@@ -318,7 +318,7 @@ def test_muon_stacked_steps_equal_single_ones_after_resume(tmp_path):
 
 
 def test_stack_collects_gradients_from_other_memory():
-    """As DistributedDataParallel's, which lie in its buckets."""
+    """DistributedDataParallel keeps gradients in its buckets."""
     single, stacked = model(), model()
     for made, optimizer in ((single, muon(single)), (stacked, muon(stacked, stacked=True))):
         for step in range(3):
@@ -343,7 +343,7 @@ def test_stacked_matrix_without_gradient_is_unchanged():
 
 @pytest.mark.parametrize("moved", ["parameter", "momentum"])
 def test_stack_moved_after_creation_is_rejected(moved):
-    """Else the step would change memory that nobody reads."""
+    """Otherwise the step would change memory that nothing reads."""
     made = model()
     optimizer = muon(made, stacked=True)
     take_steps(made, optimizer, 0, 1)
@@ -356,7 +356,7 @@ def test_stack_moved_after_creation_is_rejected(moved):
         optimizer.step()
 
 
-def test_muon_does_not_stack_views_of_shared_memory():
+def test_muon_views_of_shared_memory_are_not_stacked():
     full = torch.randn(2, 6, 4)
     matrices = [torch.nn.Parameter(part) for part in full]
     groups = [{"params": matrices, "weight_decay": 0.0, MATRICES: True}]
@@ -365,7 +365,7 @@ def test_muon_does_not_stack_views_of_shared_memory():
 
 
 def rates_as_tensors(optimizer) -> torch.optim.Optimizer:
-    """As on a GPU."""
+    """Make learning rates tensors, as on a GPU."""
     for group in optimizer.param_groups:
         group["lr"] = torch.tensor(group["lr"])
     return optimizer

@@ -1,4 +1,4 @@
-"""Requests to stop that signals make."""
+"""Signals that request a stop."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ def test_catch_stop_requests_signal_sets_request(number):
 
 
 def test_catch_stop_requests_ignored_signal_stays_ignored():
-    """As SIGHUP under nohup."""
+    """For example, nohup ignores SIGHUP."""
     with kept_handlers():
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         with catch_stop_requests() as stop_request:

@@ -1,4 +1,4 @@
-"""What training costs: formulas against outside figures, peaks, and the tracker's arithmetic."""
+"""FLOPs equal published and measured numbers, and the compute tracker counts correctly."""
 
 import json
 from functools import partial
@@ -24,12 +24,12 @@ CPU = torch.device("cpu")
 
 
 def every_row(sequences: int, tokens: int, squares: int, predictions: int) -> Workload:
-    """Of a model that reads every row of its last block."""
+    """Return the workload of a model whose last block computes every token."""
     return Workload(sequences, tokens, squares, predictions, tokens, squares)
 
 
-def test_training_flops_equal_those_that_torch_counts():
-    """PyTorch's own counter over forward and backward of the real model, on sequences that need no padding."""
+def test_training_flops_equal_torch_flop_counter_on_bert():
+    """torch counts the forward and backward pass of the real model on sequences without padding."""
     sequences, length, predictions = 6, 16, 9
     model = BertForPretraining(TINY)
     ids = torch.arange(sequences * length) % 97
@@ -43,8 +43,8 @@ def test_training_flops_equal_those_that_torch_counts():
     assert pooler / counted < 0.01
 
 
-def test_training_flops_of_papers_run_are_as_published():
-    """42.6e9 token slots and 2.3e19 FLOP for base: 1 M steps of 256, 90 % at 128, 10 % at 512, 15 % predicted."""
+def test_training_flops_of_published_bert_run_equal_known_numbers():
+    """1 M steps of 256 sequences, 90 % at length 128 and 10 % at 512, with 15 % predicted."""
     short, long = 900_000 * 256, 100_000 * 256
     tokens = short * 128 + long * 512
     flops = training_flops(BASE, every_row(short + long, tokens, short * 128**2 + long * 512**2, int(0.15 * tokens)))
@@ -53,11 +53,11 @@ def test_training_flops_of_papers_run_are_as_published():
 
 
 def counted(lengths: list[int], predictions: int) -> Workload:
-    """The counts of a step on sequences of these lengths."""
+    """Return the workload of a step on sequences of these lengths."""
     return every_row(len(lengths), sum(lengths), sum(length**2 for length in lengths), predictions)
 
 
-def test_normalised_computation_of_paper_is_as_published():
+def test_normalised_computation_of_bert_equals_published_numbers():
     assert normalised_computation(110e6, 1_000_000, 128_000) == pytest.approx(1.408e19, rel=1e-12)
     assert normalised_computation(340e6, 1_000_000, 128_000) == pytest.approx(4.352e19, rel=1e-12)
 
@@ -85,7 +85,7 @@ def test_datasheet_tflops_unlisted_gpu_is_none(name):
     assert datasheet_tflops(name) is None
 
 
-def test_peak_flops_cpu_is_measured_and_draws_no_random_number():
+def test_peak_flops_on_cpu_is_measured_and_keeps_random_state():
     before = torch.random.get_rng_state()
     result = peak_flops(CPU, torch.float32)
     assert 1e8 < result.flops < 1e14 and "float32 matrix product measured" in result.source
@@ -97,7 +97,7 @@ def test_peak_flops_measures_given_precision():
 
 
 class Clock:
-    """The clock and peak of a GPU of 1 GFLOP/s."""
+    """Fake clock, and the peak of a GPU of 1 GFLOP/s."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -122,7 +122,7 @@ def make_tracker(earlier=None, device=CPU, **more):
     return tracker
 
 
-def test_throughput_is_of_training_time_since_last_call(clock):
+def test_throughput_counts_training_time_since_last_call(clock):
     counts = clock.tracker(processes=2)
     counts.add(counted([10, 20], 4))
     clock.now += 2
@@ -150,7 +150,7 @@ def test_throughput_on_cpu_has_no_mfu(clock):
 
 
 def test_throughput_excludes_steps_in_which_torch_compiles(clock):
-    """A real compiled module: two graphs, one for the first batch and one more for a batch of one."""
+    """A real compiled module has two graphs, one of them for batches of one sequence."""
 
     class Layer(torch.nn.Linear):
         def forward(self, rows):
@@ -179,7 +179,7 @@ def test_throughput_excludes_steps_in_which_torch_compiles(clock):
     assert resumed["compile_seconds"] == 80 and resumed["tokens_per_second"] == pytest.approx(15)
 
 
-def test_aside_compilations_exclude_no_training_step(clock):
+def test_aside_compilation_during_validation_keeps_step_in_rates(clock):
     counts = clock.tracker()
     with counts.aside():
         clock.now += 40
@@ -190,7 +190,7 @@ def test_aside_compilations_exclude_no_training_step(clock):
     assert counts.measured()["compile_steps"] == 0
 
 
-def test_load_state_resumed_run_counts_as_uninterrupted_one(clock):
+def test_load_state_resumed_run_has_counts_of_uninterrupted_run(clock):
     full, first = clock.tracker(), clock.tracker()
     steps = [counted([10, 20], 4), counted([31], 5), counted([7, 7, 7], 1)]
     for step in steps[:2]:
@@ -217,14 +217,14 @@ def test_load_state_resumed_run_counts_as_uninterrupted_one(clock):
     assert second.measured()["seconds"] == pytest.approx(5)
 
 
-def test_add_step_of_any_size_takes_a_few_lines(clock):
-    """It is called at every step, so it must cost microseconds."""
+def test_add_executes_same_few_lines_for_any_batch_size(clock):
+    """The method runs in every step, so it must take only microseconds."""
     counts = clock.tracker()
     sizes = [counted([128] * sequences, 20 * sequences) for sequences in (1, 256)]
     small, large = (count_python_lines(partial(counts.add, step)) for step in sizes)
     assert small == large < 200
 
 
-def test_measured_is_json_even_before_the_first_step():
+def test_measured_before_first_step_is_valid_json():
     measured = make_tracker().measured()
     assert json.loads(json.dumps(measured, allow_nan=False))["tokens_per_second"] == 0

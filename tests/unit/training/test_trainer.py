@@ -1,4 +1,4 @@
-"""The trainer: its steps, its guards, the rows of its curve, and its callbacks."""
+"""The trainer: steps, checks of the loss, rows of the training curve, and callbacks."""
 
 import weakref
 from dataclasses import asdict, dataclass, field
@@ -33,7 +33,7 @@ class Number:
 
 
 class Product(Objective[Number]):
-    """Two terms: a small network's output times the number, and its square, which has no ``correct``."""
+    """Objective with two terms: the output of a small network times the number, and its square, without accuracy."""
 
     def __init__(self, weights) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ def test_curve_logger_rows_are_means_since_last_row():
     assert curve[0]["loss"] == pytest.approx((single[0]["loss"] + single[1]["loss"]) / 2)
 
 
-def test_trainer_loss_is_weighted_and_term_columns_are_not():
+def test_trainer_weights_scale_loss_but_not_term_columns():
     (before,), (after,) = train([1.0]).state.curve, train([1.0], size_weight=3.0).state.curve
     assert before["loss"] == before["task_loss"] and before["size_loss"] == after["size_loss"] > 0
     assert after["loss"] == pytest.approx(after["task_loss"] + 3 * after["size_loss"])
@@ -94,7 +94,7 @@ def test_trainer_without_steps_changes_nothing():
 
 
 class SquaredError(Objective[Number]):
-    """Twice the squared difference of one weight and the batch's number."""
+    """Objective: twice the squared difference between a weight and the batch's number."""
 
     weights = {"task": 1.0}
 
@@ -157,7 +157,7 @@ def test_trainer_counts_compute_before_callbacks():
     ("every", "at", "before", "steps"),
     [([3, None], (), None, [3, 6]), ([3], (4,), None, [3, 4, 6]), ([2], (), 6, [2, 4]), ([], (), None, [])],
 )
-def test_callback_due_at_its_steps(every, at, before, steps):
+def test_callback_is_due_at_given_steps_only(every, at, before, steps):
     class Idle(Callback):
         def after_step(self, trainer): ...
 
@@ -176,7 +176,7 @@ def test_trainer_checks_losses_before_callbacks():
 
 
 class NoLosses(Product):
-    """An objective without a loss in any batch."""
+    """Objective whose batches have no losses."""
 
     def loss_counts(self, work: Workload) -> dict[str, int]:
         return {"task": 0, "size": 0}
@@ -192,7 +192,7 @@ def test_trainer_batch_without_losses_has_zero_loss():
     assert trainer.state.curve[0]["loss"] == 0 and trainer.state.curve[0]["task_accuracy"] == 0
 
 
-def test_trainer_out_of_memory_names_setting():
+def test_trainer_out_of_memory_error_names_setting_to_lower():
     class Large(Product):
         def forward(self, batch: Number) -> dict[str, LossTerm]:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB\nmore")

@@ -1,4 +1,4 @@
-"""Training on two machines with a network of their own between them: what each can and cannot see."""
+"""Training on two simulated machines that are connected by their own network."""
 
 import json
 import sys
@@ -24,7 +24,7 @@ def machines(tmp_path: Path) -> Iterator[Machines]:
 def train(
     machines: Machines, family: str, study: Path, root: Path, command: list[str], status: int = 0, **more: str
 ) -> list[str]:
-    """Return the outputs of both, which must end with ``status``."""
+    """Train on both machines, check that they end with ``status``, and return their outputs."""
     if not machines.join(ADDRESSES[family]):
         pytest.skip("this host makes no network namespaces")
     started = []
@@ -43,14 +43,14 @@ def train(
 
 @pytest.mark.parametrize("family", ADDRESSES)
 def test_srun_tasks_on_two_machines_connect(machines, family, tmp_path, root):
-    """By its name in the step's list; where the first looks it up, it is an address that nobody else reaches."""
+    """The first machine's name, looked up there, gives an address that the other cannot reach."""
     changes = json.dumps({"phase1": 5})
     command = [sys.executable, "-c", PROGRAM, changes]
     train(machines, family, new_study(tmp_path / "study"), root, command, SLURM_STEP_NODELIST=",".join(NAMES))
 
 
 def test_srun_tasks_at_loopback_address_name_variable_to_set(machines, tmp_path, root):
-    """Without GLOO_SOCKET_IFNAME each machine gives its name's address, 127.0.1.1, to the other."""
+    """Without GLOO_SOCKET_IFNAME, each machine tells the other its loopback address, 127.0.1.1."""
     command, names = [sys.executable, "-c", PROGRAM, json.dumps({"phase1": 5})], ",".join(NAMES)
     alone = {"GLOO_SOCKET_IFNAME": "", "PIPELINE_HUNG_AFTER": "5", "SLURM_STEP_NODELIST": names}
     texts = train(machines, "IPv4", new_study(tmp_path / "study"), root, command, 1, **alone)
@@ -58,7 +58,7 @@ def test_srun_tasks_at_loopback_address_name_variable_to_set(machines, tmp_path,
 
 
 def test_torchrun_workers_on_two_machines_connect(machines, tmp_path, root):
-    """The documented line; torchrun's own agents meet by the first machine's name."""
+    """The documented command is used, with the first machine's name."""
     shape = ["--nnodes", "2", "--nproc-per-node", "1", "--max-restarts", "0", "--rdzv-backend", "c10d"]
     launcher = [sys.executable, str(root / "workflow/torchrun.py"), *shape, "--rdzv-endpoint", f"{NAMES[0]}:29400"]
     command = [*launcher, "--no-python", sys.executable, "-c", PROGRAM, json.dumps({"phase1": 5})]
