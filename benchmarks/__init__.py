@@ -1,1 +1,1 @@
-"""One runnable module per claim of speed: ``python -m benchmarks.<name>`` measures ours beside a peer, in one run."""
+"""Benchmarks: ``python -m benchmarks.<name>`` compares this project's speed with that of another library."""

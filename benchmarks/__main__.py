@@ -1,4 +1,4 @@
-"""Run every benchmark, or those named: ``python -m benchmarks [NAME ...]``; each in a process of its own."""
+"""Run the named benchmarks, or all of them, each in its own process: ``python -m benchmarks [NAME ...]``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-# gpu and parsoid need a folder.
+# The benchmarks gpu and parsoid are left out, since they need a folder as argument.
 NOT_BENCHMARKS = ("__init__", "__main__", "measure", "material", "gpu", "parsoid")
 
 
@@ -16,7 +16,7 @@ def names() -> list[str]:
 
 
 def main(selected: list[str]) -> int:
-    # The exit status tells whether all of them ran.
+    # The exit status is 0 if all benchmarks ran.
     unknown = [name for name in selected if name not in names()]
     if unknown:
         print(f"error: no benchmark is called {unknown[0]!r}; there are {', '.join(names())}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""A study in a folder of its own for the benchmarks of the engines, which kill and clear: never this checkout."""
+"""Make a copy of a study for benchmarks of the engines, which kill processes and delete outputs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ for name in {names}:
 
 @dataclass(frozen=True)
 class Timed:
-    # Seconds include those of children.
+    # CPU seconds include those of child processes.
     output: str
     wall: float
     cpu: float
@@ -45,7 +45,7 @@ class Timed:
 
 @dataclass(frozen=True)
 class Checkout:
-    # Its engines find no settings of the user's, and no other cache.
+    # The engines must find neither the user's settings nor the user's cache.
     path: Path
 
     def run(self, *command: str) -> Timed:

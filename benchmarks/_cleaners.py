@@ -16,12 +16,12 @@ _SWITCH = re.compile(r"__[A-Z]*__")
 
 
 def escaped(text: str) -> str:
-    # As a dump spells it, for wikiextractor.
+    # The article as XML of a dump, which wikiextractor reads.
     return escape(text, quote=False)
 
 
 def wikiextractor(text: str) -> str:
-    """wikiextractor 3.1.0's ``--text`` output for one article, given as the dump has it, without templates at hand."""
+    """Return the ``--text`` output of wikiextractor 3.1.0 for one article, without template definitions."""
     out = StringIO()
     lines = text.splitlines(keepends=True)
     extractor = Extractor(
@@ -54,5 +54,5 @@ def _remove(section: mwparserfromhell.wikicode.Wikicode, node: mwparserfromhell.
     try:
         section.remove(node)
     except ValueError:
-        # It stood within something that is gone already.
+        # The node was inside another node that has already been removed.
         pass

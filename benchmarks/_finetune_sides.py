@@ -52,7 +52,7 @@ class Case:
 
 
 def mrpc() -> Case:
-    """MRPC as published: 3,668 pairs, judged on 408."""
+    """Load MRPC as published: 3,668 pairs for training and 408 for evaluation."""
     spec, folder = load_spec("mrpc"), MORE / "glue" / "MRPC"
     task, tokenizer = make_task(spec), load_tokenizer(minilm_folder())
     made = {}
@@ -63,7 +63,7 @@ def mrpc() -> Case:
 
 
 def squad() -> Case:
-    """The first 2,000 windows of SQuAD 1.1's development questions, judged on its last 300 questions."""
+    """Load 2,000 windows of SQuAD 1.1's development questions, and evaluate on its last 300 questions."""
     spec = load_spec("squad1")
     task, tokenizer = make_task(spec), load_tokenizer(minilm_folder())
     unpacked = Path("data/benchmarks/squad-dev.json")
@@ -93,7 +93,7 @@ def trainer_of(case: Case) -> TaskTrainer:
 
 
 def ours(case: Case) -> tuple[float, float, dict[str, float]]:
-    # CPU-seconds and seconds of one epoch, and the scores after it.
+    # Returns CPU seconds and wall-clock seconds of one epoch, and the scores after it.
     trainer = trainer_of(case)
     busy, wall = cpu_seconds(), time.perf_counter()
     model, *_ = trainer.train("pretrained", GridPoint(RATE, 1, BATCH))
@@ -142,7 +142,7 @@ def peer_side(case: Case) -> tuple[float, float, dict[str, float]]:
     with contextlib.redirect_stdout(sys.stderr):
         peer.train()
     busy, wall = cpu_seconds() - busy, time.perf_counter() - wall
-    # transformers' span model has no pooler; nothing reads ours
+    # transformers' span model has no pooler, and this project's span head does not use its own.
     start.load_state_dict(model.state_dict(), strict=False)
     return busy, wall, score(case, ours_first.predict(start, case.eval_set))
 
@@ -171,7 +171,7 @@ SIDES = {"ours": ours, "Trainer": peer_side}
 
 
 def main(side: str, name: str, pool: str, items: str) -> None:
-    # 0 items: all.
+    # 0 means all items.
     task_data.POOL = int(pool)
     case = CASES[name]()
     if int(items):
@@ -185,7 +185,7 @@ def main(side: str, name: str, pool: str, items: str) -> None:
 
 
 def mean_fill(training: Features) -> float:
-    # Share of real tokens in the batches that Trainer pads.
+    # Returns the share of real tokens in the batches that Trainer pads.
     order = task_data.epoch_order(training, BATCH, 1, 0)
     padded = sum(len(items) * int(training.lengths[items].max()) for items in order)
     return round(int(training.lengths.sum()) / padded, 3)

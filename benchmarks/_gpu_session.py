@@ -1,4 +1,4 @@
-"""The results, the time and the processes of benchmark ``gpu``."""
+"""Results, time limit and processes of the benchmark ``gpu``."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from typing import Any
 from pipeline_src.base.files import write_json
 
 ROOT = Path(__file__).resolve().parents[1]
-# From SIGTERM to SIGKILL: a stage of training saves a checkpoint.
+# Time between SIGTERM and SIGKILL, in which a training stage saves a checkpoint.
 GRACE_SECONDS = 10.0
-# Exit status of a stage that SIGTERM stopped, and that continues when it is called again.
+# Exit status of a stage that SIGTERM stopped. The same command resumes it.
 STOPPED = 75
 
 
 class TimeOver(Exception):
-    # Not a failure: the same command continues.
+    # Raised when the time is over. This is no failure, since the same command resumes the benchmark.
     pass
 
 
@@ -60,9 +60,9 @@ class Session:
         return "error" not in self.cells().get(name, {"error": "not measured"})
 
     def cell(self, name: str, measure: Callable[[], Mapping[str, Any]], **labels: str) -> dict[str, Any]:
-        """Return the result of a cell, which is measured unless the file has it.
+        """Return the result of a cell, and measure it if the file does not have it.
 
-        An exception is recorded as the key ``error``; such a cell is measured again by the next call.
+        An exception is recorded under the key ``error``, and the cell is measured again by the next call.
         """
         if self.is_measured(name):
             return self.cells()[name]

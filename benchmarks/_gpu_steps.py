@@ -34,7 +34,7 @@ from pipeline_src.training.optimizers import Muon
 from pipeline_src.training.throughput import compilations, peak_flops
 from pipeline_src.training.trainer import Trainer
 
-# Number of batches, which are taken in turn.
+# The trainer cycles through this many batches.
 DISTINCT = 32
 # Steps are timed after so many during which nothing was compiled, or after the maximum.
 QUIET_STEPS, MAX_WARM_UP_STEPS = 5, 40
@@ -43,7 +43,7 @@ SMALL, LARGE = ("mini", "8x512"), ("base", "large")
 
 
 class Variant(NamedTuple):
-    """A way to take a step, and the names of the shapes at which it is measured."""
+    """Way to compute a step, and the names of the shapes at which it is measured."""
 
     compiled: bool = False
     fixed_capacity: bool = False
@@ -52,7 +52,7 @@ class Variant(NamedTuple):
 
     @property
     def machine(self) -> dict[str, Any]:
-        # Keys of machine.yaml with which a stage does the same.
+        # The settings of machine.yaml that select this variant in a training stage.
         of_pretrain = {"fixed_capacity": self.fixed_capacity, "capture": self.captured}
         return {"compile": self.compiled, "pretrain": of_pretrain}
 
@@ -70,13 +70,13 @@ class Variant(NamedTuple):
         if not self.fixed_capacity:
             return batches
         length = max(batch.max_seqlen for batch in batches)
-        # A sequence's first token is an output too.
+        # The first token of a sequence is an output too.
         predictions = max(batch.max_outputs for batch in batches) - 1
         capacity = Capacity(len(batches[0].pair_label), length, predictions, pad_id=0)
         return [capacity.pad(batch) for batch in batches]
 
 
-# In the order in which they are measured: the first one at all its shapes, then the next.
+# Variants are measured in this order, each at all its shapes.
 VARIANTS = {
     "eager": Variant(),
     "captured": Variant(fixed_capacity=True, captured=True, shapes=SMALL),
@@ -131,7 +131,7 @@ def fastest(rates: Mapping[str, Mapping[str, Any]], shape: str) -> str:
 
 @contextmanager
 def trainer_of(shape: Shape, variant: str, process: Distributed) -> Iterator[tuple[Trainer[Any], Callable[[], int]]]:
-    """Make a trainer, and a function that takes its next step and returns the number of real tokens of its batch."""
+    """Make a trainer, and a function that trains its next step and returns the number of real tokens in the batch."""
     objective = sides.ours_objective(shape.config()).to(process.device)
     trainer = sides.make_benchmark_trainer(objective, process, shape.optimizer)
     batches = [TensorBatch.of(batch) for batch in shape.examples(DISTINCT)]
@@ -148,7 +148,7 @@ def trainer_of(shape: Shape, variant: str, process: Distributed) -> Iterator[tup
     finally:
         # Closing ends the thread that copies batches to the device.
         on_device.close()  # type: ignore[attr-defined]
-        # Free what was compiled.
+        # Free the memory of compiled graphs.
         torch.compiler.reset()
         gc.collect()
         if process.device.type == "cuda":

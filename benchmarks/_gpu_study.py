@@ -22,12 +22,12 @@ from pipeline_src.base.files import read_json
 from pipeline_src.base.paths import EXAMPLES, START_MODEL, TASKS, TOKENS, VOCABULARY
 
 PROBE_STEPS, REHEARSED_PROBE_STEPS, MAX_REHEARSED_STEPS = 200, 4, 20
-# Share of the time left that the second phase is planned for.
+# The second phase is planned for this share of the remaining time.
 SAFETY = 0.93
 MICROBATCH_TOKENS = 65_536
 SEEDS = (1, 2, 3)
 MODEL = Path("models/pretrained/phase2")
-# The shape whose fastest variant trains.
+# The fastest variant at this shape is used for training.
 SHAPE = "8x512"
 BLIMP = "blimp"
 
@@ -63,7 +63,7 @@ def pretraining(session: Session) -> None:
 
 
 def planned_steps(phase1: Mapping[str, Any], seconds: float) -> int:
-    """Return the steps that fit into ``seconds``, by the rate of the first phase and its time besides training.
+    """Return the number of steps that fit into ``seconds``, by the speed of the first phase.
 
     Starting, validating and saving take the second phase half as long again.
     """

@@ -26,7 +26,7 @@ from benchmarks.material import articles_text, sample_pages
 from pipeline_src.base.files import atomic_file
 from pipeline_src.base.parallel import map_in_order
 
-# As Wikimedia packs a dump.
+# Number of pages in a bz2 stream, as in Wikimedia's dumps.
 PAGES_A_STREAM = 100
 # English Wikipedia: 3,150 bytes of prose an article (Hugging Face's wikimedia/wikipedia, 20231101.en); 45 % of the
 # sample's wikitext is prose. The spread of lengths is assumed.
@@ -43,7 +43,7 @@ KEPT = re.compile(
 
 
 class Block(NamedTuple):
-    """A block of wikitext: the text between its drawn words, the indices of the capitalised ones, and its size."""
+    """Block of wikitext: the text between random words, the indices of capitalised words, and its size in bytes."""
 
     between: list[str]
     capitals: list[int]
@@ -51,7 +51,7 @@ class Block(NamedTuple):
 
 
 def write_dump(path: Path, articles: int) -> None:
-    """Write a dump of about so many articles, and as many redirects; the same bytes for the same number."""
+    """Write a dump of about ``articles`` articles and as many redirects. The same number gives the same bytes."""
     opening, pages = sample_pages()
     count = math.ceil(articles * len(pages) / sum(b"<redirect" not in page for page in pages) / PAGES_A_STREAM)
     with atomic_file(path, "wb") as file:
@@ -119,7 +119,7 @@ def draw_ranks(draw: np.random.Generator, count: int) -> np.ndarray:
 
 @lru_cache(1 << 20)
 def spelled(number: int) -> str:
-    # No two numbers have the same word.
+    # Different numbers give different words.
     word = ""
     while number:
         number, digit = divmod(number, len(SYLLABLES))

@@ -38,24 +38,24 @@ from pipeline_src.training.distributed import Distributed, choose_precision
 from pipeline_src.training.optimizers import DEFAULT_MAX_GRAD_NORM, make_optimizer
 from pipeline_src.training.trainer import OptimizerConfig, Trainer, make_trainer
 
-# Layers and width.
+# Number of layers and hidden size.
 SIZES = {"tiny": (2, 128), "mini": (4, 256), "base": (12, 768), "large": (24, 1024)}
 # As in the paper, appendix A.2.
 LEARNING_RATE, WEIGHT_DECAY = 1e-4, 0.01
-# Largest size of the vocabulary.
+# The vocabulary has at most this many entries.
 ENTRIES = 30_522
 # As in the paper, section 3.1.
 MASK_PROB = 0.15
-# Embeddings of ALBERT and ELECTRA-small.
+# The embedding size of ALBERT and ELECTRA-small.
 NARROW = 128
-# Parts that transformers lacks.
+# Parts of the model that transformers does not have.
 NOT_THERE = ("mask_decoder",)
-# What transformers' loss leaves out.
+# The label that transformers' loss ignores.
 UNLABELLED = -100
 STEPS_FOR_MEMORY = 2
-# Number of steps that no run reaches.
+# More steps than any run has.
 FOREVER = 1 << 30
-# Class of transformers that learns of pairs -> its name of their label.
+# transformers class that is trained on pairs -> its argument for the pair labels.
 PAIR_LABELS = {
     "BertForPreTraining": "next_sentence_label",
     "AlbertForPreTraining": "sentence_order_label",
@@ -78,7 +78,7 @@ class Batch:
 
     @property
     def tokens(self) -> int:
-        # Real tokens, [CLS] and [SEP] counted.
+        # The number of real tokens, including [CLS] and [SEP].
         return self.flat.workload.tokens
 
     @classmethod
@@ -185,7 +185,7 @@ def _peer(
 
 
 def _whole(model: nn.Module, batch: Batch) -> Tensor:
-    # With logits at every position, as transformers' users call it.
+    # transformers' users compute logits at every position.
     config, pair_label = model.config, PAIR_LABELS.get(type(model).__name__)
     left_out = {label for label in PAIR_LABELS.values() if label != pair_label}
     if getattr(config, "type_vocab_size", 0) < 2:
@@ -194,7 +194,7 @@ def _whole(model: nn.Module, batch: Batch) -> Tensor:
 
 
 def _predicted_places(model: nn.Module, batch: Batch) -> Tensor:
-    # With logits at the predicted positions alone.
+    # Logits are computed only at the predicted positions.
     inputs = {name: batch.padded[name] for name in ("input_ids", "token_type_ids", "attention_mask")}
     encoded = model.bert(**inputs)
     words, pairs = model.cls(encoded.last_hidden_state.flatten(0, 1)[batch.rectangle], encoded.pooler_output)
@@ -218,7 +218,7 @@ SIDES: dict[str, Callable[[BertConfig, list[Batch], Distributed], Side]] = {
 
 
 def config_of(size: str, architecture: str = "bert") -> BertConfig:
-    """Return the config of that size over 30,522 entries, dropout 0.1 everywhere, as transformers has it."""
+    """Return the config of a size, with 30,522 vocabulary entries and transformers' dropout of 0.1."""
     layers, width = SIZES[size]
     embedding = NARROW if architecture_spec(architecture).factorized_embeddings else None
     params = ModelParams(
@@ -244,7 +244,7 @@ def random_batches(length: int, sequences: int, count: int, device: torch.device
 def random_examples(
     length: int, sequences: int, count: int, entries: int = ENTRIES, mask_prob: float = MASK_PROB
 ) -> Iterator[PretrainingBatch]:
-    """Batches of random tokens: seven in eight sequences are full, the others of any length."""
+    """Return batches of random tokens. Seven of eight sequences are full, the others have random lengths."""
     rng = np.random.default_rng(0)
     for _ in range(count):
         lengths = np.where(rng.random(sequences) < 7 / 8, length, rng.integers(4, length + 1, sequences))
@@ -254,7 +254,7 @@ def random_examples(
 def random_batch(
     rng: np.random.Generator, lengths: np.ndarray, entries: int = ENTRIES, mask_prob: float = MASK_PROB
 ) -> PretrainingBatch:
-    """Sequences of these lengths, of random tokens; of each as many are predicted as of text, never its first."""
+    """Return sequences of random tokens, with as many predictions as in text, and none at the first token."""
     tokens, starts = int(lengths.sum()), np.cumsum(lengths) - lengths
     sequence = np.repeat(np.arange(len(lengths)), lengths)
     keys = rng.random(tokens)
@@ -290,7 +290,7 @@ def _theirs(config: BertConfig, attention: str) -> nn.Module:
 
 
 def transformers_model(module: nn.Module, config: BertConfig, huggingface_class: str, attention: str) -> Any:
-    """Return transformers' model with the weights of one of ours, in training mode."""
+    """Load the weights of this project's model into transformers' model, in training mode."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     import transformers
 
@@ -316,7 +316,7 @@ def process_on(name: str, precision: Precision = "auto") -> Distributed:
 
 
 def held(device: torch.device) -> int:
-    # On a CPU, what the process holds before it makes a model.
+    # On a CPU, returns the memory that the process uses before it makes a model.
     if device.type == "cpu":
         return memory("VmRSS")
     torch.cuda.reset_peak_memory_stats()
@@ -324,7 +324,7 @@ def held(device: torch.device) -> int:
 
 
 def most_held(device: torch.device, before: int) -> dict[str, float]:
-    # The peak so far, and its part beyond what was held before, in MB.
+    # Peak memory so far, and the part above the memory used before, in MB.
     peak = memory("VmHWM") if device.type == "cpu" else torch.cuda.max_memory_allocated()
     return {"peak_mb": peak / 1e6, "of_training_mb": (peak - before) / 1e6}
 

@@ -36,14 +36,14 @@ LENGTHS = Lengths(phase1=128, phase2=512)
 PHASES = {128: "phase1", 512: "phase2"}
 SEED, MASK_PROB = 1, 0.15
 BOOKS_BYTES = 30_000_000
-# A larger share than usual, since the sample has few articles.
+# The validation share is larger than usual, since the sample has few articles.
 VALIDATION = 0.05
 # Number of paragraphs of a book that make a document here.
 PARAGRAPHS = 60
 
 
 def study_folder() -> Path:
-    """A folder with ``data/{text,vocabulary,tokens,examples}`` as the stages leave them."""
+    """Return a folder with ``data/{text,vocabulary,tokens,examples}``, as the stages write them."""
     finished = (CACHE / "study").absolute()
     if finished.exists():
         return finished

@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 from benchmarks.measure import cpu_seconds
 from pipeline_src.base.paths import clean_text, raw_files
 
-# Id, title and wikitext.
+# Id, title and wikitext of an article.
 Article = tuple[str, str, str]
 TEXT = clean_text("wikipedia")
 
@@ -34,7 +34,7 @@ def beam(dump: Path, folder: Path) -> None:
 
 
 def loop(dump: Path, folder: Path) -> None:
-    """Call the same functions on one range after another: a lower bound of the cost."""
+    """Call the same functions in a plain loop over all ranges, which gives a lower bound of the cost."""
     from pipeline_src.study.data import WikipediaParams
     from pipeline_src.text.documents import write_manifest
     from pipeline_src.text.wikipedia.clean_wikipedia import DumpPart, Range, clean_range
@@ -74,7 +74,7 @@ def published(dump: Path, folder: Path) -> None:
 
 
 def extract(dump: str) -> Iterator[Article]:
-    # Articles are in namespace 0, and no redirects.
+    # Articles are pages of namespace 0 that are not redirects.
     with bz2.open(dump) as file:
         events = ElementTree.iterparse(file, events=("end",))
         for _, element in events:
@@ -95,7 +95,7 @@ SIDES: dict[str, Callable[[Path, Path], None]] = {"beam": beam, "loop": loop, "p
 
 def main(side: str, dump: str, folder: str) -> None:
     SIDES[side](Path(dump).absolute(), Path(folder).absolute())
-    # this program's own peak; ru_maxrss would count what its parent held when it was started
+    # Peak memory of this program. ru_maxrss would include the memory of its parent at the start.
     peak = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     assert peak is not None
     print(json.dumps({"cpu_s": cpu_seconds(), "peak_mb": int(peak[1]) * 1024 / 1e6}))

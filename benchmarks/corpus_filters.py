@@ -23,7 +23,7 @@ from pipeline_src.text.filters import refusal
 from pipeline_src.text.sentences import split_sentences
 
 DOCUMENTS = 10_000
-# The first documents, on which speed is measured and spaCy's words are tried.
+# Speed is measured, and spaCy's words are tried, on the first documents only.
 FEWER = 2_000
 # Numbers of the documents that get more than 100,000 words.
 LONG = {4_001, 8_000}
@@ -32,7 +32,7 @@ BYTES = 12_000_000
 # Group and reason.
 Verdict = tuple[str, str] | None
 
-# Reasons as datatrove spells them -> our keys.
+# datatrove's names of the reasons -> this project's.
 REASONS = {
     "gopher_quality": {
         "gopher_short_doc": "min_words",
@@ -78,7 +78,7 @@ PHRASES = (
 
 
 def documents(count: int) -> list[str]:
-    # Every second one is damaged.
+    # Every second document is damaged.
     numbers = random.Random(1)
     paragraphs = [line for text in (*articles_text(), *books_text(BYTES)) for line in text.split("\n")]
     texts = []
@@ -163,7 +163,7 @@ def ours(texts: list[str], group: str) -> list[Verdict]:
 
 
 def datatrove(texts: list[str], group: str, same_words: bool) -> list[Verdict]:
-    """Judge each text by datatrove's filter of the group; its reasons in our words."""
+    """Judge each text with datatrove's filter of the group, and translate its reasons to this project's."""
     from datatrove.data import Document  # type: ignore[import-not-found]
     from datatrove.pipeline import filters  # type: ignore[import-not-found]
     from datatrove.pipeline.filters import (  # type: ignore[import-not-found]
@@ -193,7 +193,7 @@ def datatrove(texts: list[str], group: str, same_words: bool) -> list[Verdict]:
 
 
 def differences(one: Mapping[str, list[Verdict]], other: Mapping[str, list[Verdict]]) -> dict[str, int]:
-    # Among the documents that both judged.
+    # Only documents that both filters judged are compared.
     return {group: sum(a != b for a, b in zip(one[group], other[group], strict=False)) for group in one}
 
 

@@ -37,7 +37,7 @@ TARGETS = {128: 6, 512: 10}
 
 
 def google_program() -> ModuleType:
-    """``bert.create_pretraining_data``, importable without TensorFlow."""
+    """Import ``bert.create_pretraining_data`` without TensorFlow."""
     stand_ins = {name: MagicMock() for name in ("tensorflow", "tensorflow.compat", "tensorflow.compat.v1", "absl")}
     present = {name: sys.modules.get(name) for name in stand_ins}
     sys.modules.update(stand_ins)
@@ -53,7 +53,7 @@ def google_program() -> ModuleType:
 
 
 def documents() -> list[list[list[int]]]:
-    # A word's id is its hash, so that lengths are real and words recur.
+    # A word's id is its hash, so that sentence lengths and word frequencies are real.
     texts = articles_text() + [
         "\n".join(paragraphs[start : start + 60])
         for book in books_text(20_000_000)

@@ -20,7 +20,7 @@ from benchmarks._gpu_session import ROOT, Session, TimeOver, read_results, write
 from benchmarks._gpu_study import copy_study, finetuning, pretraining
 
 COMPLETE = "complete"
-# Share of the time.
+# Piece -> minutes, from which its share of the remaining time follows.
 MINUTES = {"rates": 2.5, "pretraining": 6.5, "finetuning": 4.0}
 # Pieces that need a study.
 STUDY_PIECES: dict[str, Callable[[Session], None]] = {"pretraining": pretraining, "finetuning": finetuning}
@@ -48,7 +48,7 @@ def run_piece(session: Session) -> str:
         if session.piece in STUDY_PIECES:
             STUDY_PIECES[session.piece](session)
         else:
-            # In a process of its own: one that a GPU's error ends, and that gives all memory back.
+            # Use another process, so that a GPU error does not end the benchmark and all memory is freed.
             session.run("benchmarks._gpu_steps", str(session.out), *(["--rehearse"] if session.rehearsal else []))
     except TimeOver:
         return "time over, the same command continues"

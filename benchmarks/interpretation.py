@@ -39,7 +39,7 @@ from pipeline_src.text.sentences import split_sentences
 
 TREEBANK = MORE / "ud_ewt/en_ewt-ud-dev.conllu"
 SEED, TEST_SHARE = 1, 0.2
-# Number of words of articles for the probe of capitals.
+# The probe of capital letters uses this many words of articles.
 WORDS = 25_000
 # Shares by which the best head must beat the best fixed offset.
 RELATIONS = {"obj": 0.25, "det": 0.15, "case": 0.22, "cop": 0.20}

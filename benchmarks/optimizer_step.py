@@ -1,4 +1,4 @@
-"""A pretraining step with Muon over the same step with AdamW, on one thread, on this CPU and restricted to AVX2.
+"""Compare a pretraining step with Muon to one with AdamW, on one CPU thread, also restricted to AVX2.
 
 BERT-Tiny on batches of 32 x 64 tokens, ModernBERT-Mini on 32 x 128, random text. The second run is
 a process of its own in which torch uses no instructions later than AVX2. Bfloat16 has none there and is 20 to 40 times
@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-# As the stages do; read when torch is imported.
+# Set before torch is imported, as in the stages.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import torch
@@ -23,7 +23,7 @@ from benchmarks._pretrain_sides import config_of, ours_objective, process_on, ra
 from benchmarks.measure import report, time_once
 from pipeline_src.study.machine import MKL, PORTABLE
 
-# Architecture, length, and the least ratio of AdamW's time to Muon's.
+# Architecture, sequence length, and the minimum ratio of AdamW's time to Muon's.
 SIZES = {"tiny": ("bert", 64, 0.8), "mini": ("modernbert", 128, 0.77)}
 SEQUENCES, WARM_UP = 32, 2
 

@@ -1,4 +1,4 @@
-"""Words that the cleaner makes of parsoid's parser tests and that the HTML expected there does not show.
+"""Find words in the cleaner's output for parsoid's parser tests that the expected HTML does not have.
 
 ``python -m benchmarks.parsoid --tests FOLDER`` needs a checkout of wikimedia/mediawiki-services-parsoid, whose
 ``tests/parser/*.txt`` hold wikitext and its HTML; it is never committed here. Each case is put between two
@@ -20,16 +20,16 @@ from pathlib import Path
 from benchmarks.material import sample_articles
 from pipeline_src.text.wikipedia.wikitext import clean
 
-# Columns: file, case, reason.
+# The columns are file, case and reason.
 KNOWN = Path(__file__).with_name("parsoid_known.tsv")
 BEFORE, AFTER = "The old mill by the river was built of stone. ", " The miller grinds corn there every day."
-# Markup that means something else after a sentence.
+# Markup whose meaning changes after a sentence.
 AT_LINE_START = tuple("*#:;|{!= \n\t_")
 CASE = re.compile(r"^!! ?test\n(.*?)^!! ?end$", re.DOTALL | re.MULTILINE)
 SECTION = re.compile(r"^!! ?(\S+)\s*\n", re.MULTILINE)
 HIDDEN = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL)
 WORD = re.compile(r"\w+")
-# Options of tests of something else.
+# Options of tests that do not test wikitext to HTML.
 NO_PAGE = re.compile(r"language=(?!en\b)|\b(?:section|replace|preload|pst|wgRawHtml)\b")
 
 

@@ -1,4 +1,4 @@
-"""One training step beside transformers' class: real tokens per second, by size, of BERT or ``--architecture``.
+"""Compare the speed and memory of a training step with those of transformers' class, by size of the model.
 
 Same initial weights, same batches of real text with the lengths it has, same optimizer, clipping and dropout on every
 side (``_pretrain_sides``). The sides take turns, batch by batch, in one process. On a CPU, tokens count per second of
@@ -30,7 +30,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-# As the stages do; read when torch is imported.
+# Set before torch is imported, as in the stages.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import torch
@@ -58,9 +58,9 @@ from pipeline_src.model.flops import Workload
 from pipeline_src.study.machine import Precision
 from pipeline_src.training.throughput import compilations, peak_flops
 
-# Steps before those that are timed, and after them.
+# Number of steps before the timed ones, and number of timed steps.
 WARM_UP, PROFILED = 2, 2
-# Number of kernels shown, and of letters of a name.
+# Number of kernels that are printed, and of characters of their names.
 KERNELS, NAME = 5, 60
 SAME_LOSS = 1e-5
 # Sides without a bar: they take every fourth batch, to save time.

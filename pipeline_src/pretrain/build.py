@@ -113,4 +113,4 @@ def fill_from_start_model(module: nn.Module) -> None:
             else:
                 parameter.copy_(check_fits(name, tensor, parameter.shape, START_MODEL))
     if sampled:
-        log.info("initialised at random, since the start model lacks these layers: %s", ", ".join(sorted(sampled)))
+        log.info("random weights for layers that the start model lacks: %s", ", ".join(sorted(sampled)))

@@ -27,7 +27,7 @@ def build(head: str, outputs: int, bilstm: bool = False, seed: int = 0) -> BertF
 @pytest.mark.parametrize(
     ("head", "outputs", "rows"), [("sequence", 3, 3), ("choice", 1, 3), ("span", 2, 14), ("token", 9, 14)]
 )
-def test_bert_for_task_output_does_not_depend_on_order_of_lengths(head, outputs, rows, bilstm):
+def test_bert_for_task_output_has_task_shape_with_or_without_given_lengths(head, outputs, rows, bilstm):
     result = build(head, outputs, bilstm)(*BATCH)
     assert result.shape == (rows, outputs)
     assert torch.equal(result, build(head, outputs, bilstm)(*BATCH, np.array([5, 1, 8])))

@@ -166,7 +166,7 @@ def test_load_config_unsupported_value_is_rejected(folder, change, value):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"num_attention_heads": 16}, "a head has 1 numbers"),
+        ({"num_attention_heads": 16}, "the head size is 1"),
         ({"num_attention_heads": 2, "head_dim": 5}, "head_dim is 5, not hidden_size"),
         ({"num_attention_heads": 2, "head_dim": 8}, None),
     ],

@@ -99,7 +99,7 @@ def test_benchmark_gpu_without_gpu_is_rejected(tmp_path: Path, capsys: pytest.Ca
     assert "has results of a rehearsal: name another folder" in capsys.readouterr().err
 
 
-def test_copy_study_second_call_copies_nothing(tmp_path: Path) -> None:
+def test_copy_study_copies_training_inputs_and_keeps_existing_copy(tmp_path: Path) -> None:
     study, copy = tmp_path / "study", tmp_path / "copy"
     for name in ("data/tokens", "data/text", "models/pretrained"):
         (study / name).mkdir(parents=True)
