@@ -74,7 +74,7 @@ def check_fits(name: str, tensor: Tensor | None, shape: torch.Size, where: objec
     if tensor is not None and tensor.shape == shape:
         if tensor.is_floating_point():
             return tensor
-        has = f"dtype {str(tensor.dtype).removeprefix('torch.')} instead of floating point"
+        has = f"non-floating dtype {str(tensor.dtype).removeprefix('torch.')}"
     raise PipelineError(
         "weights do not fit the config",
         f"{name}: {has}, {tuple(shape)} expected",
@@ -115,7 +115,7 @@ def _shards(index: Path) -> list[str]:
     try:
         return [check_file_name(name) for name in sorted(set(read_json(index)["weight_map"].values()))]
     except (TypeError, KeyError, AttributeError):
-        raise PipelineError("invalid index of weight shards", "no weight_map", where=index, hint=hint) from None
+        raise PipelineError("invalid index of weight shards", index, hint=hint) from None
     except ValueError as error:
         raise PipelineError("invalid index of weight shards", error, where=index, hint=hint) from None
 

@@ -21,14 +21,14 @@ def imitated_every(student: BertConfig, teacher: BertConfig) -> int:
     if teacher.num_hidden_layers % student.num_hidden_layers:
         raise PipelineError(
             "the teacher's number of layers is not a multiple of the student's",
-            f"teacher {teacher.num_hidden_layers}, student {student.num_hidden_layers}",
+            f"{student.num_hidden_layers}, and the teacher has {teacher.num_hidden_layers}",
             where="model.num_hidden_layers",
-            hint=f"set it to a divisor of {teacher.num_hidden_layers}",
+            hint="set it to a divisor of the teacher's number of layers",
         )
     if student.num_attention_heads != teacher.num_attention_heads:
         raise PipelineError(
             "student and teacher have different numbers of attention heads",
-            f"teacher {teacher.num_attention_heads}, student {student.num_attention_heads}",
+            f"{student.num_attention_heads}, and the teacher has {teacher.num_attention_heads}",
             where="model.num_attention_heads",
             hint=f"set it to {teacher.num_attention_heads}, and model.hidden_size to a multiple of it",
         )

@@ -427,9 +427,9 @@ class Checkpointer(Callback):
         except OSError as error:
             raise CorruptCheckpointError(str(error).splitlines()[0]) from None
         if not intact:
-            raise CorruptCheckpointError(f"{TENSORS} does not match its checksum")
+            raise CorruptCheckpointError("tensors.safetensors does not match its checksum")
         if path != self._path(content["state"]["step"]):
-            raise CorruptCheckpointError(f"its {STATE} is from step {content['state']['step']:,}")
+            raise CorruptCheckpointError(f"its state.json is from step {content['state']['step']:,}")
         if content["identity"] != self.identity:
             raise PipelineError(
                 "the checkpoint belongs to a training with other settings, data or code",

@@ -337,6 +337,7 @@ class Trainer(Generic[B]):
             # Gradients are averaged over the processes, but their sum is needed, so the loss is multiplied.
             factor = world_size if is_own else 0
             (loss * factor).backward()
+        # Each microbatch contributes its share, so sums over microbatches and processes are the batch's means.
         values = {"loss": loss.detach()}
         for name, term in terms.items():
             values[f"{name}_loss"] = means[name].detach()

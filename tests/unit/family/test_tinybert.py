@@ -50,8 +50,8 @@ def test_tinybert_student_equal_to_teacher_has_no_loss():
 @pytest.mark.parametrize(
     ("student", "message"),
     [
-        (config(2, 32, 4), "different numbers of attention heads: teacher 2, student 4"),
-        (config(4), "not a multiple of the student's: teacher 6, student 4"),
+        (config(2, 32, 4), "different numbers of attention heads: 4, and the teacher has 2"),
+        (config(4), "not a multiple of the student's: 4, and the teacher has 6"),
     ],
 )
 def test_tinybert_incompatible_teacher_is_rejected(student, message):

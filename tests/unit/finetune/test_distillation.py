@@ -182,7 +182,7 @@ def add_lstm(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (set_one_head, "different numbers of attention heads: teacher 1, student 2"),
+        (set_one_head, "different numbers of attention heads: 2, and the teacher has 1"),
         (add_lstm, "the teacher has weights that are not supported: bilstm"),
         (shutil.rmtree, "(?s)no teacher for this task.*finetune.teacher"),
     ],

@@ -279,7 +279,7 @@ def test_load_weights_nan_or_infinite_is_rejected(folder, config, wrong):
 def test_filled_weights_of_non_float_type_are_rejected(folder, config, kind):
     tensors = read_tensors(folder, BERT)
     tensors["bert.pooler.dense.bias"] = tensors["bert.pooler.dense.bias"].to(kind)
-    with pytest.raises(PipelineError, match="bert.pooler.dense.bias: dtype .* instead of floating"):
+    with pytest.raises(PipelineError, match="bert.pooler.dense.bias: non-floating dtype"):
         filled(Bert, config, tensors, folder)
 
 
