@@ -1,1 +1,1 @@
-"""Errors, files, names, progress: what every other folder uses."""
+"""Helpers that all other folders use: errors, files, names, progress."""

@@ -1,8 +1,9 @@
-"""Random numbers keyed by what they decide (seed, example, position), never by batch, worker or order of calls.
+"""Counter-based random numbers, computed from keys such as (seed, example, position).
 
-A counter-based generator in the manner of Salmon et al. 2011 ("Parallel random numbers: as easy as 1, 2, 3"): a
-mixing function of the key, here the finaliser of SplitMix64 (Steele et al. 2014), evaluated for arrays at once.
-``bits`` gives uint64, ``uniform`` float64 in [0, 1), ``integers`` int64 in [0, high), one for each (row, column).
+They do not depend on the batch, the worker or the order of calls. The design follows Salmon et al. 2011 ("Parallel
+random numbers: as easy as 1, 2, 3"): a hash of the key, here the finaliser of SplitMix64 (Steele et al. 2014), computed
+for whole arrays at once. For each (row, column), ``bits`` returns a uint64, ``uniform`` a float64 in [0, 1), and
+``integers`` an int64 in [0, high).
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 # Rounds of the Feistel network; four already pass for random (Luby and Rackoff 1988).
 _ROUNDS = 6
-# The first two phases once had these names, which keep the random numbers of earlier studies.
+# Phases 1 and 2 were once called "short" and "long". Seeds still use the old names, so that the random numbers of
+# earlier studies stay the same.
 PHASE_KEYS = {"phase1": "short", "phase2": "long"}
 
 
@@ -25,15 +27,17 @@ def phase_key(phase: str) -> str:
 
 
 def derive_seed(*parts: object) -> int:
-    """Return the 64-bit key of a stream of random numbers, such as ``derive_seed(seed, "masks", duplicate)``."""
+    """Hash ``parts`` to a 64-bit key of a random stream, as in ``derive_seed(seed, "masks", duplicate)``."""
     return int.from_bytes(blake2b(repr(parts).encode(), digest_size=8).digest(), "little")
 
 
 def bits(stream: int | np.ndarray, rows: np.ndarray, columns: np.ndarray | int) -> np.ndarray:
-    """Draw 64 random bits for each (row, column), such as (example, position). Arguments are broadcast.
+    """Draw 64 random bits for each (row, column), such as (example, position).
+
+    The three arguments are broadcast against each other.
 
     Args:
-        stream: a key of ``derive_seed``, or an array of keys.
+        stream: a key from ``derive_seed``, or an array of such keys.
     """
     columns = np.asarray(columns, np.uint64)
     with np.errstate(over="ignore"):
@@ -52,10 +56,14 @@ def integers(
 
 
 def permuted(stream: int, positions: np.ndarray, size: int) -> np.ndarray:
-    """Return what a random permutation of [0, size) maps ``positions`` to, int64; it is computed, not stored.
+    """Map ``positions`` through a random permutation of [0, size).
 
-    The key ``stream`` selects the permutation: a Feistel network on the (row, column) of a nearly square table of at
-    least ``size`` cells, applied again while the result is not below ``size`` (Black and Rogaway 2002).
+    The permutation is computed for the given positions only and never stored. It is a Feistel network with the key
+    ``stream``. The network permutes the cells (row, column) of a nearly square table with at least ``size`` cells.
+    It is applied again to each result that is not below ``size`` (Black and Rogaway 2002).
+
+    Returns:
+        int64 array with the shape of ``positions``.
     """
     columns = math.isqrt(size - 1) + 1
     rows = -(-size // columns)
@@ -66,7 +74,7 @@ def permuted(stream: int, positions: np.ndarray, size: int) -> np.ndarray:
     while len(pending):
         left, right = np.divmod(result[pending], sides[1])
         for turn in range(_ROUNDS):
-            # Each half in turn is moved by a hash of the other.
+            # The two halves take turns: a hash of one half is added to the other.
             drawn = bits(stream, right, turn) >> one
             moved = (left + drawn) % sides[turn % 2]
             left, right = right, moved

@@ -1,4 +1,4 @@
-"""The error for users: what is wrong, which value, where, and what to do next."""
+"""The exception for mistakes that a user can fix, and the one for a stage that was asked to stop."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class PipelineError(Exception):
     ``python -m pipeline_src`` prints it without a traceback and exits with status 2.
 
     Args:
-        what: what is wrong, as a short clause ("unknown key in params.yaml").
-        value: the offending value, shown after ``what``; None shows nothing.
-        where: file, line, page or task of the value.
-        hint: what to do next, as an imperative sentence.
+        what: the fault, as a short clause ("unknown key in params.yaml").
+        value: the offending value, printed after ``what``. None prints nothing.
+        where: where the value was found: a file, line, page or task.
+        hint: what the user can do next, as an imperative sentence.
     """
 
     def __init__(self, what: str, value: object = None, *, where: object = None, hint: str) -> None:
@@ -32,7 +32,7 @@ class PipelineError(Exception):
         return f"{text}\n  hint: {_printable(self.hint)}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # An error crosses process pools and Beam workers unchanged.
+        # Without this, pickle (process pools, Beam workers) would rebuild the error from its text alone.
         return _rebuild, (self.what, self.value, self.where, self.hint)
 
 
@@ -47,7 +47,7 @@ def _printable(value: object) -> str:
 
 
 def is_panic(error: BaseException) -> bool:
-    # pyo3's class of a panic is no Exception and cannot be imported.
+    # PanicException, raised by Rust libraries through pyo3, is not a subclass of Exception and cannot be imported.
     return type(error).__name__ == "PanicException"
 
 
@@ -56,10 +56,11 @@ def _rebuild(what: str, value: object, where: object, hint: str) -> PipelineErro
 
 
 class Interrupted(Exception):
-    """A stage was asked to stop and has saved its state; the same command continues from there.
+    """A stage was asked to stop and has saved its state.
 
-    ``python -m pipeline_src`` prints it and exits with ``STATUS``: a temporary failure, to be retried.
+    ``python -m pipeline_src`` prints the message and exits with ``STATUS``. The same command continues from the saved
+    state.
     """
 
-    # EX_TEMPFAIL of sysexits.h
+    # EX_TEMPFAIL in sysexits.h: a temporary failure, so the caller may try again.
     STATUS = 75

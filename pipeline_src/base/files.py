@@ -22,8 +22,8 @@ BLOCK_BYTES = 1 << 24
 
 
 def checksum(path: Path) -> int:
-    # CRC-32C reads several GB/s; it detects damage, not manipulation.
-    # `doctor` runs before anything is installed.
+    # CRC-32C is fast (several GB/s) and detects damage, but not deliberate changes.
+    # The import is here because `doctor` imports this module before any package is installed.
     import google_crc32c
 
     running = google_crc32c.Checksum()
@@ -37,11 +37,18 @@ TYPE_NAMES = {int: "a whole number", float: "a finite number", str: "a text", di
 
 
 def schema_error(value: Any, shape: Any, path: str = "") -> str | None:
-    """Return a message on the first part of a JSON value that does not match ``shape``, or None.
+    """Check a JSON value against a schema, and describe the first mismatch.
 
-    A shape is a type (``int``: a non-negative whole number; ``float``: any finite number; ``object``: anything),
-    ``[shape]`` for a list, ``{"key": shape, ...}`` for an object with at least these keys, or ``{str: shape}`` for an
-    object with any keys. ``path`` says where in the file the value is.
+    Args:
+        shape: the schema, in one of four forms:
+            a type: ``int`` is a non-negative whole number, ``float`` any finite number, ``object`` any value;
+            ``[shape]``: a list whose items match ``shape``;
+            ``{"key": shape, ...}``: an object with at least these keys;
+            ``{str: shape}``: an object with any keys.
+        path: path of the value within the file, for the message.
+
+    Returns:
+        A sentence about the first mismatch, or None if the value matches.
     """
     kind = shape if isinstance(shape, type) else type(shape)
     if kind is int:
@@ -72,16 +79,16 @@ def schema_error(value: Any, shape: Any, path: str = "") -> str | None:
 
 @contextmanager
 def atomic_file(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
-    """Open a temporary file next to ``path``; it is renamed to ``path`` only if the block ends without error.
+    """Write a temporary file, and rename it to ``path`` if the block succeeds.
 
-    Text is UTF-8 with ``\\n`` line ends on every platform. A full disk is an error that names ``path``.
+    Text is written as UTF-8 with ``\\n`` line ends on every platform. If the disk is full, the OSError names ``path``.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
     binary = "b" in mode
     try:
-        # What a killed process left may be a file of another user that cannot be opened.
+        # A killed process of another user may have left a partial file that this user cannot open.
         partial.unlink(missing_ok=True)
         with open(partial, mode, encoding=None if binary else "utf-8", newline=None if binary else "\n") as file:
             yield file
@@ -96,16 +103,17 @@ def atomic_file(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
 
 
 def _name_path(error: OSError, path: Path) -> None:
-    # The error of a full disk names no file.
+    # The operating system's error for a full disk has no file name.
     if error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT):
         error.filename = str(path)
 
 
 @contextmanager
 def atomic_directory(path: str | Path) -> Iterator[Path]:
-    """Yield an empty temporary folder next to ``path``; it replaces ``path`` only if the block ends without error.
+    """Yield an empty temporary folder, and move it to ``path`` if the block succeeds.
 
-    Its files are on the disk before the folder is renamed. A full disk is an error that names ``path``.
+    An existing folder at ``path`` is replaced. All files are synced to disk before the folder is renamed. If the disk
+    is full, the OSError names ``path``.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -117,8 +125,8 @@ def atomic_directory(path: str | Path) -> Iterator[Path]:
     partial.mkdir()
     try:
         yield partial
-        # safetensors writes files that only their owner can read: they get the permissions of the umask. Files of
-        # another user, linked from a download, keep theirs.
+        # safetensors writes files that only their owner can read, so set the permissions that the umask allows. The
+        # folder may contain hard links to another user's download. Those files keep their permissions.
         allowed = partial.stat().st_mode & 0o666
         for file in partial.rglob("*"):
             if file.is_file() and not file.is_symlink():
@@ -138,23 +146,27 @@ def atomic_directory(path: str | Path) -> Iterator[Path]:
 
 
 def own_folder(path: Path) -> Path:
-    """Make a folder that only this user may write, where all may write, such as in /tmp; return it."""
-    # Somebody else may have made the path first, as a folder or as a link, and could then exchange files in it.
+    """Create a private folder in a shared place such as /tmp, and return its path.
+
+    Raises:
+        PipelineError: the folder belongs to another user, or other users can write to it.
+    """
+    # Another user may have created the path first, as a folder or a link, and could then replace files in it.
     with suppress(FileExistsError):
         path.mkdir(mode=0o700)
     state = path.lstat()
     is_own = stat.S_ISDIR(state.st_mode) and state.st_uid == os.getuid()
     if not is_own or state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise PipelineError(
-            "a folder for temporary files is not yours alone",
+            "the temporary folder belongs to another user, or others can write to it",
             path,
-            hint="set TMPDIR to a folder of your own, or have this one removed",
+            hint="set TMPDIR to a folder of your own, or ask the owner to remove this one",
         )
     return path
 
 
 def accessible_folder(folder: Path) -> Path:
-    # A cache that another user's permissions close is replaced by one with this user's number in its name.
+    # If this user has no access to part of a shared cache folder, use a second folder with the user's id in its name.
     for path in (folder, *folder.rglob("*")):
         needed = os.R_OK | os.W_OK | os.X_OK if path.is_dir() else os.R_OK
         if os.path.lexists(path) and not os.access(path, needed):
@@ -163,7 +175,11 @@ def accessible_folder(folder: Path) -> Path:
 
 
 def write_json(path: str | Path, value: Any) -> None:
-    """Write JSON with sorted keys, so that equal values are equal bytes. NaN and infinity are refused (ValueError)."""
+    """Write JSON with sorted keys, so that equal values give equal bytes.
+
+    Raises:
+        ValueError: a number is NaN or infinite.
+    """
     with atomic_file(path) as file:
         json.dump(value, file, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
         file.write("\n")
@@ -172,23 +188,28 @@ def write_json(path: str | Path, value: Any) -> None:
 def read_json(
     path: str | Path, shape: Any = object, hint: str = "delete it and run its stage again, or fetch it again"
 ) -> Any:
-    """Read a JSON file and check its shape (see ``schema_error``). ``hint`` goes into the error if it is not JSON."""
+    """Read a JSON file and check its schema.
+
+    Args:
+        shape: the schema, in the form that ``schema_error`` takes.
+        hint: hint of the error that is raised if the file is not JSON.
+    """
     try:
         with open(path, encoding="utf-8") as file:
             value = json.load(file)
     except FileNotFoundError:
         raise PipelineError("file not found", path, hint="run the stage that makes it, or `dvc pull` it") from None
     except (ValueError, RecursionError) as error:
-        raise PipelineError("not a JSON file", path, where=error, hint=hint) from None
+        raise PipelineError("invalid JSON file", path, where=error, hint=hint) from None
     mismatch = schema_error(value, shape)
     if mismatch:
         hint = "delete it and run its stage again, or `dvc pull` it"
-        raise PipelineError("not what its stage writes", mismatch, where=path, hint=hint)
+        raise PipelineError("unexpected content in a JSON file", mismatch, where=path, hint=hint)
     return value
 
 
 def write_json_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
-    # An unpaired surrogate is written as an escape.
+    # UTF-8 cannot encode an unpaired surrogate, so it is written as an escape such as \ud800.
     with open(path, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
         file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
 
@@ -238,7 +259,10 @@ def hash_file(path: str | Path) -> str:
 
 @contextmanager
 def system_errors(path: Path) -> Iterator[None]:
-    """Unwrap an error of the operating system from a Rust library's (safetensors), as an OSError on ``path``."""
+    """Re-raise an operating system error from a Rust library as an OSError on ``path``.
+
+    safetensors, for example, reports a full disk as an exception of its own with the text "(os error 28)".
+    """
     try:
         yield
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Clean text for logs, errors and records: without passwords of addresses, and without control codes."""
+"""Clean text for logs, errors and records: remove passwords from URLs, escape control codes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SECRET = re.compile(
 
 
 def without_credentials(text: str) -> str:
-    """Replace user names, passwords and tokens in the addresses of a text by ``…``."""
+    """Replace user names, passwords and tokens in a text's URLs with ``…``."""
     return _SECRET.sub(r"\1…", _USER.sub(r"\1…@", text))
 
 
@@ -31,7 +31,7 @@ def printable(text: str) -> str:
 
 
 class CleanFormatter(logging.Formatter):
-    # A message may quote an address or what a server has sent, and so may its traceback.
+    # Messages and tracebacks may quote a URL with a password, or control codes that a server sent.
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(without_credentials(super().format(record)))

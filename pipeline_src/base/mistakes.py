@@ -1,4 +1,4 @@
-"""Errors that a user can fix: of the operating system, of missing packages, of libraries in Rust."""
+"""Turn exceptions that a user can fix (full disk, missing package, Rust panic) into PipelineErrors."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from pipeline_src.base.errors import PipelineError, is_panic
 PROJECT = "pipeline_src"
 DISK_FULL = ("no space left on the disk", "free some and run the same command again; nothing half-written is left")
 NO_PERMISSION = ("no permission", "change the permissions of the file or folder, or name another")
-# Error of the operating system that a user can fix -> message and hint. All others are bugs.
+# errno that a user can fix -> message and hint. An OSError with any other errno is treated as a bug.
 MISTAKES = {
     errno.ENOSPC: DISK_FULL,
     errno.EDQUOT: DISK_FULL,
     errno.EACCES: NO_PERMISSION,
     errno.EPERM: NO_PERMISSION,
     errno.EROFS: ("no permission", "name a folder on a file system that can be written"),
-    errno.EISDIR: ("a folder where a file belongs", "name a file, or move the folder away"),
-    errno.ENOTDIR: ("a file where a folder belongs", "name a folder, or move the file away"),
-    errno.ENAMETOOLONG: ("a name is too long", "give a shorter one"),
+    errno.EISDIR: ("expected a file, found a folder", "name a file, or move the folder away"),
+    errno.ENOTDIR: ("expected a folder, found a file", "name a folder, or move the file away"),
+    errno.ENAMETOOLONG: ("file name too long", "give a shorter name"),
 }
-# Package -> why the lock leaves it out for this Python.
+# Optional package that the lock file omits for the newest Python -> hint on how to get it.
 NO_WHEEL = {
     "gensim": "it has no wheel for Python 3.14: `pip install gensim` builds it where a C compiler is, or take an older "
     "Python: make study PYTHON=/path/to/python3.13",
@@ -33,7 +33,7 @@ NO_WHEEL = {
 
 
 def explain(error: BaseException) -> PipelineError | None:
-    """Return an error that a user can fix as a PipelineError, and None for a bug."""
+    """Convert an exception that a user can fix into a PipelineError; return None for a bug."""
     if isinstance(error, PipelineError):
         return error
     if isinstance(error, shutil.Error):
@@ -42,14 +42,14 @@ def explain(error: BaseException) -> PipelineError | None:
         what, hint = MISTAKES[error.errno]
         return PipelineError(what, error.filename or Path.cwd(), hint=hint)
     if is_panic(error):
-        hint = "the file that it read is damaged, or its text holds what a pattern in tokenizer.json cannot match"
-        return PipelineError("a library in Rust failed", error, hint=f"{hint}: fetch it again")
+        hint = "fetch the file that the library read again: it is damaged, or a regex in tokenizer.json fails on it"
+        return PipelineError("a Rust library panicked", error, hint=hint)
     return not_installed(error) if isinstance(error, ModuleNotFoundError) else None
 
 
 def not_installed(error: ModuleNotFoundError, python: tuple[int, ...] = sys.version_info[:2]) -> PipelineError | None:
     package = (error.name or "").partition(".")[0]
-    # A missing module of this project is a bug.
+    # If a module of this project is missing, that is a bug.
     if package in ("", PROJECT):
         return None
     hint = "run `make study` once, then `source .venv/bin/activate`; `python -m pipeline_src doctor` checks the rest"
@@ -59,8 +59,8 @@ def not_installed(error: ModuleNotFoundError, python: tuple[int, ...] = sys.vers
 
 
 def _first_copy_error(error: shutil.Error) -> OSError:
-    # shutil.copytree gives (source, target, text) for each file, such as "[Errno 13] Permission denied: 'a/b'". The
-    # text for a full disk names no file.
+    # shutil.copytree raises an error with a list of (source, target, text). The text is such as
+    # "[Errno 13] Permission denied: 'a/b'". For a full disk, it has no file name.
     failures = error.args[0] if error.args else None
     if not isinstance(failures, list) or not failures:
         return error

@@ -1,4 +1,4 @@
-"""Map over several processes in order, and read the rank that a launcher gave this process."""
+"""Run a function in several processes, and read the rank that a launcher gave this process."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from pipeline_src.base.errors import PipelineError
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 WORKERS = "PIPELINE_WORKERS"
-# The first of 1,000 ports; with srun, the job's number modulo 1,000 is added.
+# Default MASTER_PORT. Under srun, the job id modulo 1,000 is added, so that two jobs rarely share a port.
 PORT = 29_400
 
 
 def usable_cores() -> int:
-    # macOS tells only the cores of the whole machine.
+    # macOS has no CPU affinity, so there all cores of the machine count.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def peak_memory() -> int:
-    # macOS counts bytes, Linux kibibytes.
+    # ru_maxrss is in bytes on macOS and in KiB on Linux.
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
@@ -36,26 +36,27 @@ def peak_memory() -> int:
 def count_workers() -> int:
     value = os.environ.get(WORKERS) or str(usable_cores())
     if not value.isdecimal() or int(value) < 1:
-        raise PipelineError("not a number of workers", value, where=f"${WORKERS}", hint="set it to 1 or more")
+        raise PipelineError("invalid number of workers", value, where=f"${WORKERS}", hint="set it to 1 or more")
     return int(value)
 
 
 def map_in_order(
     function: Callable[[Item], Result], items: Iterable[Item], workers: int | None = None
 ) -> Iterator[Result]:
-    """Yield ``function(item)`` for every item, in order; at most two items per worker are pending.
+    """Yield ``function(item)`` for each item, in the order of the items, computed in several processes.
+
+    Items are read as workers become free. At most two items per worker are pending at any time.
 
     Args:
-        function: a top-level function of a module, or a ``functools.partial`` of one.
-        items: read as workers become free.
-        workers: number of processes; None for ``count_workers``. A single worker is this process itself.
+        function: a top-level function of a module, or a ``functools.partial`` of one, so that it can be pickled.
+        workers: number of processes; None means ``count_workers()``. With 1, no process is started.
     """
     workers = workers or count_workers()
     if workers == 1:
         yield from map(function, items)
         return
-    # Fork is unsafe with threads (torch, tokenizers) and on macOS. The server that forks the workers imports the
-    # module of `function` once.
+    # Forking this process would be unsafe, since torch and tokenizers have threads. A fork server has none. It imports
+    # the module of `function` once, before it forks the workers.
     context = get_context("forkserver")
     context.set_forkserver_preload([getattr(function, "func", function).__module__])
     earlier = set(active_children())
@@ -69,29 +70,30 @@ def map_in_order(
         while waiting:
             yield waiting.popleft().result()
     except BrokenProcessPool:
-        # The pool does not kill a worker that was just starting, and would wait for it forever.
+        # A broken pool does not kill a worker that was just starting, and its shutdown would wait for it forever.
         for worker in set(active_children()) - earlier:
             worker.kill()
         raise PipelineError(
             "a worker process was killed",
-            f"{workers} workers",
-            where="usually for lack of memory",
-            hint=f"give the stage more memory, or fewer workers: {WORKERS}=1",
+            f"one of {workers} workers",
+            where="the operating system kills a process when memory runs out",
+            hint=f"give the stage more memory, or use fewer workers: {WORKERS}=1",
         ) from None
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
 def process_rank() -> tuple[int, int, int]:
-    """Return rank, world size and local rank, from torchrun's variables or else srun's.
+    """Return (rank, world size, local rank), read from torchrun's variables or else srun's.
 
-    ``SLURM_STEP_NUM_TASKS`` is set only by srun, not in a batch script that runs one process of a larger allocation.
+    srun sets ``SLURM_STEP_NUM_TASKS``; a batch script that starts a single process in a larger allocation does not
+    have it. Without a launcher the result is (0, 1, 0).
     """
     environment = os.environ
     if "RANK" in environment:
         rank, size, local_rank = "RANK", _launched("WORLD_SIZE", minimum=1), _launched("LOCAL_RANK")
         if size > 1 and "MASTER_ADDR" not in environment:
-            raise _not_launched("a variable that the launcher sets is missing", None, "MASTER_ADDR")
+            raise _not_launched("launcher's variable is not set", None, "MASTER_ADDR")
     else:
         size = _launched("SLURM_STEP_NUM_TASKS", "1", minimum=1)
         if size == 1 or "SLURM_PROCID" not in environment:
@@ -107,9 +109,9 @@ def process_rank() -> tuple[int, int, int]:
 def _launched(name: str, default: str | None = None, minimum: int = 0, maximum: int = 10**9) -> int:
     value = os.environ.get(name, default)
     if value is None:
-        raise _not_launched("a variable that the launcher sets is missing", None, name)
+        raise _not_launched("launcher's variable is not set", None, name)
     if not re.fullmatch("[0-9]{1,10}", value) or not minimum <= int(value) <= maximum:
-        raise _not_launched(f"not a whole number from {minimum} to {maximum:,}", value, name)
+        raise _not_launched(f"launcher's variable is no whole number from {minimum} to {maximum:,}", value, name)
     return int(value)
 
 
@@ -118,8 +120,8 @@ def _not_launched(what: str, value: str | None, name: str) -> PipelineError:
         what,
         value,
         where=f"${name}",
-        hint="start processes that train together with torchrun or srun, which set it; for a single process, "
-        "`unset RANK SLURM_STEP_NUM_TASKS`",
+        hint="start distributed training with torchrun or srun, which set this variable; for a single process, "
+        "run `unset RANK SLURM_STEP_NUM_TASKS`",
     )
 
 

@@ -5,13 +5,13 @@ from pathlib import Path
 # Fingerprints of the stages' code.
 CODE = Path("code")
 
-# Fetched files, kept for the next fetch.
+# Cache of downloaded files.
 DOWNLOADS = Path("data/downloads")
 RAW = Path("data/raw")
 TASKS = Path("data/tasks")
-# Texts of fetched tasks; empty unless corpus.decontaminate is "remove".
+# Texts of the evaluation sets, for decontamination; empty unless corpus.decontaminate is "remove".
 EVALUATION_TEXTS = Path("data/evaluation_texts")
-# The model from which pretraining continues, in this project's layout.
+# The pretrained model of `pretrain.init_from`, converted to this project's layout.
 START_MODEL = Path("data/start_model")
 
 TEXT = Path("data/text")
@@ -20,12 +20,13 @@ TOKENS = Path("data/tokens")
 EXAMPLES = Path("data/examples")
 
 PRETRAINED = Path("models/pretrained")
-# What the tools read by default.
+# Default of the tools' option --model.
 DEFAULT_MODEL = PRETRAINED / "phase2"
 WORD_VECTORS = Path("models/word_vectors")
 FINETUNED = Path("models/finetuned")
 CHECKPOINTS = Path("checkpoints")
-# Caches, which may be deleted at any time: encoded tasks, and fine-tunings from random weights.
+# Caches that may be deleted at any time: tokenized tasks (FEATURES) and the scores of models that were fine-tuned from
+# random weights (BASELINES).
 FEATURES = Path("data/features")
 BASELINES = Path("data/baselines")
 
@@ -38,13 +39,13 @@ TASK_RESULTS = RESULTS / "tasks"
 INTERPRETATION = RESULTS / "interpretation"
 SUBMISSIONS = RESULTS / "submissions"
 
-# No stage depends on these: they hold times, hosts and machines.
+# Logs hold times and host names, so no stage depends on them.
 LOGS = Path("logs")
 PRETRAIN_LOGS = LOGS / "pretrain"
 
-# An output whose path contains a name from params.yaml ends in a folder with a fixed, unusual name. DVC deletes outputs
-# before their stage runs, and `dvc repro --single-item` before the names are checked: without the last folder, a name
-# such as ../../docs would delete that folder; with it, the path leads to a folder that does not exist.
+# An output whose path contains a name from params.yaml ends in a folder with a fixed, unusual name. DVC deletes a
+# stage's outputs before it runs the stage, and `dvc repro --single-item` does so before any name is checked. Without
+# the last folder, the name ../../docs would delete docs/. With it, the path leads to a folder that does not exist.
 KEPT_MODEL = "kept-model"
 
 
@@ -65,5 +66,5 @@ def task_predictions(task: str, seed: int | str) -> Path:
 
 
 def predictions_folder(weights: str, labels: int | None = None) -> str:
-    # Without a number of labels, the model was trained on all examples.
+    # None: the model was fine-tuned on all training examples.
     return weights if labels is None else f"{weights}-{labels}-labels"

@@ -18,19 +18,19 @@ from pipeline_src.base.paths import LOGS
 
 log = logging.getLogger("pipeline_src")
 T = TypeVar("T")
-# The Snakefile sets this variable: bars of parallel jobs would overwrite each other.
+# The Snakefile sets this variable, since the bars of parallel jobs would overwrite each other.
 PLAIN = "PIPELINE_PLAIN_PROGRESS"
-# The message at a stage's end begins with this.
+# The last log message of a stage that succeeded begins with these words.
 DONE = "done in"
 SEPARATOR = "---- the run above did not get to its end; the next one:"
-# Without a terminal, a line is logged this often.
+# Without a terminal, a progress line is logged this often.
 LINE_SECONDS = 20.0
 
 
 def open_log(stage: str, item: str, to_stderr: bool = True) -> Path:
-    """Send the stage's messages to ``logs/<stage>/<item>.log``, and to stderr.
+    """Send the stage's messages to ``logs/<stage>/<item>.log`` and to stderr, and return the log's path.
 
-    The log of a run that did not finish is continued after a separator; others are overwritten.
+    If the last run did not finish, its log is kept and continued after a separator. Otherwise the log is overwritten.
     """
     path = LOGS / stage / f"{item}.log"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -49,7 +49,7 @@ def open_log(stage: str, item: str, to_stderr: bool = True) -> Path:
     to_file = _LogFile(path, mode="a" if continues else "w", encoding="utf-8")
     to_file.setFormatter(CleanFormatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S"))
     to_terminal = _TqdmHandler()
-    # __main__ prints the error that ends a stage.
+    # The error that ends a stage is printed by __main__ and not twice.
     to_terminal.addFilter(lambda record: record.levelno < logging.ERROR)
     to_terminal.setFormatter(CleanFormatter(f"[{stage} {item}] %(message)s"))
     log.addHandler(to_file)
@@ -60,25 +60,26 @@ def open_log(stage: str, item: str, to_stderr: bool = True) -> Path:
 
 class _LogFile(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:
-        # A full disk has no room for the message, which stderr has, and logging would print a traceback.
+        # When the disk is full, `logging` would print a traceback. The message itself still goes to stderr.
         if not isinstance(sys.exception(), OSError):
             super().handleError(record)
 
 
 class _TqdmHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        # If the terminal was closed, the log file has the message. tqdm writes above a running bar.
+        # tqdm.write prints above a running bar. If the terminal was closed, the message is still in the log file.
         with contextlib.suppress(OSError):
             tqdm.write(self.format(record), file=sys.stderr)
 
 
 class Progress:
-    """A count of work done, shown as a bar with ETA on a terminal and as a line every 20 s elsewhere.
+    """Progress counter: a bar with ETA on a terminal, a log line every 20 s without one.
 
     Args:
-        total: units of work; None if unknown.
+        what: label of the bar or line.
+        total: number of units of work; None if unknown.
         unit: name of one unit ("article", "step", "B" for bytes).
-        initial: units done by an earlier run, which do not count for rate and ETA.
+        initial: units that an earlier run has done. They are not part of the rate and the ETA.
     """
 
     def __init__(self, what: str, total: float | None, unit: str, initial: float = 0) -> None:
@@ -102,7 +103,7 @@ class Progress:
             self._bar.close()
 
     def advance(self, amount: float = 1, **numbers: float) -> None:
-        """Count more units as done; show ``numbers`` (``loss=2.5``) at the end of the bar or line."""
+        """Count ``amount`` more units as done, and show ``numbers`` (such as ``loss=2.5``) next to the bar."""
         self.done += amount
         if numbers:
             self.note = ", ".join(_format_number(name, value) for name, value in numbers.items())

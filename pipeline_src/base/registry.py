@@ -1,8 +1,8 @@
 """Find architectures and objectives by name, without importing torch.
 
-BERT and the objectives of its paper belong to the core. Every other one is a member of the family: a folder of
-``family/`` whose ``__init__.py`` assigns ``ARCHITECTURES`` or ``OBJECTIVES``, name -> facts. Its modules ``encoder``
-and ``objective`` are imported only where they are used.
+BERT and the objectives of its paper are part of the core. Every other architecture or objective is a member of the
+family: a folder in ``family/``. Its ``__init__.py`` assigns ``ARCHITECTURES`` or ``OBJECTIVES``, which map a name to an
+``ArchitectureSpec`` or ``ObjectiveSpec``. Its modules ``encoder`` and ``objective`` are imported only when needed.
 """
 
 from __future__ import annotations
@@ -18,17 +18,19 @@ from pipeline_src.base.errors import PipelineError
 
 @dataclass(frozen=True)
 class ArchitectureSpec:
-    """Facts of an architecture.
+    """What an architecture supports.
 
     Attributes:
-        even: what must have an even width: the hidden states, or each attention head; None: nothing.
-        refused_objectives: each objective that this encoder does not support -> the reason.
-        refused_pairs: reason why this encoder does not support sentence pairs; empty if it does.
-        factorized_embeddings: whether embeddings may be narrower than the encoder.
-        blocks: ``own``: every layer has its own block; ``shared``: all layers share one; ``none``: there are none.
-        rotary: whether it has rotary positions, so that a phase may change their theta.
-        pads_sequences: whether attention or recurrence computes on padded sequences, on a GPU too.
-        special_replacements: whether a random token in place of a predicted one may be a special token.
+        even: width that must be even: ``hidden`` (hidden_size) or ``head`` (width of an attention head). None: no
+            restriction.
+        refused_objectives: objective that this architecture does not support -> the reason.
+        refused_pairs: reason why sentence pairs are not supported; empty if they are.
+        factorized_embeddings: whether embedding_size may be smaller than hidden_size (ALBERT, ELECTRA).
+        blocks: ``own``: each layer has its own weights. ``shared``: all layers share one block. ``none``: the model has
+            no Transformer blocks.
+        rotary: whether positions are rotary embeddings (RoPE), so that a phase may change theta.
+        pads_sequences: whether the model computes on padded sequences even on a GPU with ``flash_varlen``.
+        special_replacements: whether the random token that replaces a masked one may be a special token.
     """
 
     even: Literal["hidden", "head"] | None = None
@@ -43,18 +45,20 @@ class ArchitectureSpec:
 
 @dataclass(frozen=True)
 class ObjectiveSpec:
-    """Facts of an objective.
+    """What a pretraining objective needs and supports.
 
     Attributes:
         terms: loss term -> default weight.
-        validation_columns: validation metrics in the curve; the first, a loss, selects the best checkpoint.
-        causal: whether a token attends only to itself and the tokens before it.
-        collator: which tokens are predicted: masked ones, every next one, or none (``examples.masking``).
-        needs_teacher: whether it learns from a pretrained model.
-        refused_pairs: reason why it does not support sentence pairs; empty if it does.
-        only_architectures: the architectures that support it; empty if all do.
-        can_continue: whether it can start from a pretrained model (``pretrain.init_from``).
-        fixed_capacity: whether its losses ignore filler sequences, predictions and labels
+        validation_columns: validation metrics in the loss curve. The first one is a loss and selects the best
+            checkpoint.
+        causal: whether attention is causal: a token attends only to itself and earlier tokens.
+        collator: tokens that are predicted: ``mlm`` masked tokens, ``clm`` every next token, ``none`` no token
+            (``examples.masking``).
+        needs_teacher: whether training needs a pretrained teacher model.
+        refused_pairs: reason why sentence pairs are not supported; empty if they are.
+        only_architectures: the architectures that support this objective; empty if all do.
+        can_continue: whether training can start from a pretrained model (``pretrain.init_from``).
+        fixed_capacity: whether the losses ignore padding (filler) sequences, predictions and labels
             (``pretrain/capacity.py``).
     """
 
@@ -81,7 +85,7 @@ MLM = ObjectiveSpec(
     can_continue=True,
     fixed_capacity=True,
 )
-CLM = replace(MLM, causal=True, collator="clm", refused_pairs="its first mark sees nothing", can_continue=False)
+CLM = replace(MLM, causal=True, collator="clm", refused_pairs="[CLS] sees no other token", can_continue=False)
 CORE: dict[str, dict[str, Member]] = {
     "models": {"bert": Member("pipeline_src.model.bert", ArchitectureSpec())},
     "objectives": {
@@ -90,14 +94,20 @@ CORE: dict[str, dict[str, Member]] = {
     },
 }
 FAMILY = "pipeline_src.family"
-# The table in a member's __init__.py, the module of each entry, and the name that this module defines.
+# By kind: the table in a member's __init__.py, the module that it describes, and the class that this module exports.
 TABLES = {"models": "ARCHITECTURES", "objectives": "OBJECTIVES"}
 MODULES = {"models": "encoder", "objectives": "objective"}
 EXPORTS = {"models": "ARCHITECTURE", "objectives": "OBJECTIVE"}
 
 
 def members(kind: str) -> dict[str, Member]:
-    """Return name -> member, sorted, of ``models`` or ``objectives``; only the core's if there is no family."""
+    """Return name -> member, sorted by name.
+
+    If the folder ``family/`` was removed, only the core's members are returned.
+
+    Args:
+        kind: ``models`` or ``objectives``.
+    """
     known = dict(CORE[kind])
     try:
         family = importlib.import_module(FAMILY)
@@ -133,8 +143,8 @@ def objective_spec(name: str) -> ObjectiveSpec:
 def load_member(kind: str, name: str) -> Any:
     module, export = importlib.import_module(member_module(kind, name)), EXPORTS[kind]
     if not hasattr(module, export):
-        hint = f"assign it at the end of the file, as the others in {FAMILY.replace('.', '/')} do"
-        raise PipelineError(f"a member without {export}", name, where=module.__file__, hint=hint)
+        hint = f"assign {export} at the end of the file, as other folders of {FAMILY.replace('.', '/')} do"
+        raise PipelineError(f"the module does not define {export}", name, where=module.__file__, hint=hint)
     return getattr(module, export)
 
 

@@ -1,8 +1,10 @@
-"""Read the catalogue's entries, and YAML as DVC does, so that a stage runs with the values that dvc.lock records.
+"""Read YAML files and the entries of catalogue/.
 
-DVC reads YAML 1.2 with ruamel.yaml: ``010`` is ten, ``yes`` is a word, ``1e-05`` (``dvc exp run -S``) is a number.
+YAML is read as DVC reads it, so that a stage runs with the values that dvc.lock records. DVC uses ruamel.yaml and YAML
+1.2, in which ``010`` is ten, ``yes`` is a string, and ``1e-05`` (written by ``dvc exp run -S``) is a number.
 
-A test checks that a stage whose code imports a folder's name (``SOURCES``) depends on its entries in dvc.yaml.
+If a stage's code imports the name of a catalogue folder (such as ``SOURCES``), its stage in dvc.yaml must depend on the
+entries of that folder. A test checks this.
 """
 
 from __future__ import annotations
@@ -22,7 +24,11 @@ REFERENCE_CHARACTERS = re.compile(r"[&*]|<<")
 
 
 def parse_yaml(text: str) -> Any:
-    """Return the plain values of a YAML text; raise ValueError with a message of one line if it is not valid."""
+    """Parse a YAML text into plain Python values.
+
+    Raises:
+        ValueError: the YAML is invalid. The message is one line.
+    """
     try:
         return YAML(typ="safe").load(text)
     except RecursionError:
@@ -33,13 +39,17 @@ def parse_yaml(text: str) -> Any:
         position = f", line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
         raise ValueError(f"{shown_text(problem)}{position}") from None
     except (ValueError, ArithmeticError, AttributeError, LookupError, TypeError) as error:
-        # Tags and odd numbers.
-        raise ValueError(f"a value that cannot be read: {shown_text(error)}") from None
+        # For example, an unknown tag or the number 1e999999.
+        raise ValueError(f"invalid value: {shown_text(error)}") from None
 
 
 def find_reference(text: str) -> tuple[str, int] | None:
-    """Return the first anchor, alias or merge key (``&name``, ``*name``, ``<<``) of valid YAML, and its line."""
-    # Parsing takes as long as loading, and nearly every file has none of these characters.
+    """Find the first anchor, alias or merge key (``&name``, ``*name``, ``<<``) in valid YAML.
+
+    Returns:
+        The sign and its line number, or None if there is none.
+    """
+    # A quick test first: parsing takes as long as loading, and nearly every file has none of these characters.
     if not REFERENCE_CHARACTERS.search(text):
         return None
     for event in YAML(typ="safe").parse(text):
@@ -48,7 +58,7 @@ def find_reference(text: str) -> tuple[str, int] | None:
             return f"*{event.anchor}", line
         if getattr(event, "anchor", None):
             return f"&{event.anchor}", line
-        # A key in quotes is not merged: event.implicit says whether its tag follows from plain text.
+        # `"<<": 1` in quotes is an ordinary key. event.implicit[0] is true only for a scalar without quotes.
         if isinstance(event, ScalarEvent) and event.value == "<<" and event.implicit[0]:
             return "<<", line
     return None
@@ -56,7 +66,7 @@ def find_reference(text: str) -> tuple[str, int] | None:
 
 CATALOGUE = "catalogue"
 SOURCES = f"{CATALOGUE}/sources"
-# Where the official files of tasks are from; TASK_SPECS defines the tasks.
+# Downloads of the official task files. The tasks themselves are defined in TASK_SPECS.
 TASK_SOURCES = f"{CATALOGUE}/task_sources"
 TASK_SPECS = f"{CATALOGUE}/tasks"
 # Models that pretraining can start from.
@@ -73,21 +83,21 @@ def read_entry(folder: str, name: str) -> dict[str, Any]:
     try:
         check_name(name)
     except ValueError as error:
-        raise PipelineError("not a name for an entry of the catalogue", where=folder, hint=str(error)) from None
+        raise PipelineError("invalid name of a catalogue entry", where=folder, hint=str(error)) from None
     path = ROOT / folder / f"{name}.yaml"
     try:
         entry: Any = parse_yaml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise PipelineError(
-            "no such entry in the catalogue",
+            "no such catalogue entry",
             name,
             where=folder,
-            hint=f"add {name}.yaml there, or name one that is there: {', '.join(entry_names(folder))}",
+            hint=f"create {folder}/{name}.yaml, or use one of: {', '.join(entry_names(folder))}",
         ) from None
     except (OSError, ValueError) as error:
-        message, hint = f"{name}.yaml: {error}", f"see {HELP}"
-        raise PipelineError("an entry of the catalogue cannot be read", message, where=folder, hint=hint) from None
+        message, hint = f"{name}.yaml: {error}", f"fix the file; {HELP} describes its format"
+        raise PipelineError("catalogue entry cannot be read", message, where=folder, hint=hint) from None
     if not isinstance(entry, dict):
-        what = "an entry of the catalogue is not a mapping of keys"
-        raise PipelineError(what, f"{name}.yaml", where=folder, hint=f"see {HELP}")
+        hint = f"write `key: value` lines; {HELP} describes them"
+        raise PipelineError("catalogue entry has no keys", f"{name}.yaml", where=folder, hint=hint)
     return entry

@@ -1,1 +1,1 @@
-"""Fingerprints of code and edits while a stage runs: what the two engines need."""
+"""What DVC and Snakemake need from a stage: code fingerprints, checks for edits, records in dvc.lock."""

@@ -1,10 +1,12 @@
-"""Read a stage's dependencies from dvc.yaml, and detect edits of them while the stage runs.
+"""Read a stage's dependencies from dvc.yaml, and detect edits of these files while the stage runs.
 
-DVC hashes a stage's dependencies once its command has ended. If a file was edited after the stage had read it,
-dvc.lock would pair the new file with outputs of the old file. So a stage notes sizes, times and hashes of its
-dependencies when it starts. If any has changed when the stage ends, it fails, and DVC records nothing.
+DVC hashes a stage's dependencies after its command has ended. If a file was edited after the stage had read it,
+dvc.lock would pair the hash of the new file with outputs of the old file. So a stage notes the sizes, times and hashes
+of its dependencies when it starts. If a dependency has changed when the stage ends, the stage fails, and DVC records
+nothing.
 
-dvc.yaml is read here, in 0.01 s, since DVC's own index of the 41 stages of the sample study costs 0.5 s a stage.
+This module parses dvc.yaml itself, in 0.01 s. DVC's own index of the sample study's 41 stages takes 0.5 s, and each
+stage would have to build it.
 """
 
 from __future__ import annotations
@@ -27,25 +29,28 @@ from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.yaml_files import parse_yaml
 
 DVC_YAML, PARAMS = Path("dvc.yaml"), Path("params.yaml")
-# As in .dvcignore.
+# The same patterns as in .dvcignore.
 IGNORED = (".gitignore", ".snakemake_timestamp", ".*.partial", "__pycache__", "*.pyc")
 # "${finetune.seeds}" -> "finetune.seeds"
 EXPRESSION = r"\$\{\s*([^}\s]+)\s*\}"
-# The smallest files of a stage are hashed at its start, up to this size in all: 50 ms.
+# At its start, a stage hashes its smallest dependencies, up to this total size. That takes 50 ms.
 MAX_HASHED_BYTES = 32 << 20
-# `dvc exp run --queue` and `--temp` write the experiment's values into this file for a second and put it back.
+# For about a second, `dvc exp run --queue` and `--temp` replace this file by the experiment's values.
 REWRITTEN = (str(PARAMS),)
 
 
 @dataclass(frozen=True)
 class FileState:
-    """What tells whether a file is as it was; no inode, which some network file systems change.
+    """State of a file, to detect whether it has changed.
+
+    The inode is left out, since some network file systems change it.
 
     Attributes:
-        modified: time of the last change of the content (ns), which any program may set.
-        changed: time of the last change of the content, name, times, permissions or links (ns). No program can set it.
+        size: bytes.
+        modified: mtime in ns, the time of the last write. Programs such as `touch` can set it.
+        changed: ctime in ns, the time of the last change of content or metadata. No program can set it.
         access: permissions, number of links, user and group.
-        md5: hash of the content when the stage started; None for large files.
+        md5: hash of the content when the stage started; None if the file was too large to hash.
     """
 
     size: int
@@ -60,17 +65,18 @@ Signature = dict[str, FileState]
 
 
 def declared_stage(address: str, stages: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    # DVC's name of a stage is such as "tokenize", "finetune@rte-1" or "dvc.yaml:tokenize".
+    # DVC's addresses look like "tokenize", "finetune@rte-1" or "dvc.yaml:tokenize".
     name = address.rpartition(":")[2]
     if name not in stages:
-        raise PipelineError("no such stage", address, where=DVC_YAML, hint="`dvc stage list` names them")
+        raise PipelineError("no such stage", address, where=DVC_YAML, hint="use a name that `dvc stage list` prints")
     return stages[name]
 
 
 def declared_stages() -> dict[str, dict[str, Any]]:
-    """Return DVC's name of each stage in dvc.yaml -> its keys, with the study's values filled in.
+    """Return name -> declaration of each stage in dvc.yaml, with the study's values filled in.
 
-    ``deps`` is a list of paths, ``params`` file -> list of keys, and ``outs`` path -> options, with metrics and plots.
+    In a declaration, ``deps`` is a list of paths. ``params`` maps a file to a list of its keys. ``outs`` maps the path
+    of each output, metric and plot to its options.
     """
     try:
         declared = parse_yaml(DVC_YAML.read_text(encoding="utf-8"))
@@ -82,15 +88,15 @@ def declared_stages() -> dict[str, dict[str, Any]]:
             for address, item, stage in _members(name, template, values)
         }
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        hint = "use only `${key}` of params.yaml and vars, `foreach` and `matrix` there, as the other stages do"
+        hint = "in dvc.yaml, use only `foreach`, `matrix`, and `${key}` with a key of params.yaml or vars"
         raise PipelineError("cannot read the stages", error, where=DVC_YAML, hint=hint) from error
 
 
 def _members(name: str, template: Any, values: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any], Any]]:
-    # Each stage that a `foreach` or `matrix` makes, or the stage itself: its name, its own values, its keys.
+    # Expands `foreach` and `matrix`. Yields (name, values of this item, declaration) for each stage.
     if "foreach" in template:
         items = _fill(template["foreach"], values)
-        # Of a list, each item is its own key.
+        # If `foreach` is a list, DVC uses each item as its own key.
         pairs = items.items() if isinstance(items, dict) else [(item, item) for item in items]
         for key, item in pairs:
             yield f"{name}@{_command_text(key)}", {"key": key, "item": item}, template["do"]
@@ -111,7 +117,7 @@ def _fill(node: Any, values: Mapping[str, Any]) -> Any:
         return [_fill(item, values) for item in node]
     if not isinstance(node, str):
         return node
-    # An expression alone keeps the type of its value.
+    # "${seed}" keeps the type of the value (a number). "seed-${seed}" becomes a string.
     alone = re.fullmatch(EXPRESSION, node)
     if alone:
         return _value(values, alone[1])
@@ -123,16 +129,16 @@ def _value(values: Mapping[str, Any], expression: str) -> Any:
 
 
 def _command_text(value: Any) -> str:
-    # DVC writes a mapping as options: {"size": 3, "name": "a b"} -> "--size 3 --name 'a b'"
+    # In a command, DVC writes a mapping as options: {"size": 3, "name": "a b"} -> "--size 3 --name 'a b'"
     if isinstance(value, bool):
         return str(value).lower()
     options = []
     for key, item in value.items() if isinstance(value, dict) else ():
         if isinstance(item, bool | dict | list):
-            raise TypeError(f"only texts and numbers can be options: {value}")
+            raise TypeError(f"a command's options must be strings or numbers: {value}")
         options.append(f"--{key} {shlex.quote(str(item))}")
     if isinstance(value, list):
-        raise TypeError(f"a list cannot be written into a text: {value}")
+        raise TypeError(f"a list cannot be inserted into a string: {value}")
     return " ".join(options) if isinstance(value, dict) else str(value)
 
 
@@ -144,10 +150,10 @@ def _merge(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
 
 
 def _normalize(stage: dict[str, Any]) -> dict[str, Any]:
-    # DVC allows several forms of a key; each becomes one.
+    # DVC allows several notations for the same key. Bring them all into one form.
     params: dict[str, list[str]] = {}
     for given in stage.get("params", []):
-        # A key alone is one of params.yaml: `- seed`, `- other.yaml: [seed]`.
+        # `- seed` is a key of params.yaml, `- other.yaml: [seed]` a key of another file.
         by_file = given if isinstance(given, dict) else {str(PARAMS): [given]}
         for file, keys in by_file.items():
             params.setdefault(file, []).extend(keys)
@@ -159,7 +165,7 @@ def _normalize(stage: dict[str, Any]) -> dict[str, Any]:
 
 
 def sign(paths: Iterable[str | Path]) -> Signature:
-    """Return the state of all files at and below ``paths``, small files with their hash."""
+    """Return the state of all files at and below ``paths``. Small files get a hash (see MAX_HASHED_BYTES)."""
     signature = look(paths)
     room = MAX_HASHED_BYTES
     for path, state in sorted(signature.items(), key=lambda item: item[1].size):
@@ -190,7 +196,7 @@ def file_md5(path: str | Path) -> str | None:
 def _files(path: str | Path) -> Iterator[tuple[str, os.stat_result]]:
     try:
         if not os.path.isdir(path):
-            # On NFS, opening asks the server; `stat` alone may tell what was once true.
+            # On NFS, opening the file asks the server for its state. `stat` alone may return outdated values.
             with open(path, "rb") as file:
                 yield os.fspath(path), os.fstat(file.fileno())
             return
@@ -199,7 +205,7 @@ def _files(path: str | Path) -> Iterator[tuple[str, os.stat_result]]:
         return
     for entry in entries:
         inner = os.path.join(path, entry)
-        # DVC leaves out links to folders.
+        # DVC does not follow links to folders.
         is_linked_folder = os.path.islink(inner) and os.path.isdir(inner)
         if not is_linked_folder and not any(fnmatch.fnmatch(entry, pattern) for pattern in IGNORED):
             yield from _files(inner)
@@ -208,11 +214,11 @@ def _files(path: str | Path) -> Iterator[tuple[str, os.stat_result]]:
 def changed_files(
     before: Signature, paths: Iterable[str | Path], recorded_md5: Callable[[str], str | None] = lambda path: None
 ) -> list[str]:
-    """Return the files at and below ``paths`` that are not as they were, sorted.
+    """Return the files at and below ``paths`` that were added, deleted or edited, sorted.
 
     Args:
-        before: what ``sign`` returned for ``paths``; it is updated for a file of which only the access was changed.
-        recorded_md5: the hash that dvc.lock had for a file when the stage started, if any.
+        before: the earlier result of ``sign`` for ``paths``. It is updated if only the access rights of a file changed.
+        recorded_md5: returns the hash that dvc.lock had for a file when the stage started, or None.
     """
     after = look(paths)
     changed = []
@@ -222,7 +228,8 @@ def changed_files(
             changed.append(path)
         elif replace(old, md5=None) != new:
             same_times = (old.size, old.modified) == (new.size, new.modified)
-            # Another checkout may link a file of the shared cache, and an administrator may give a file to a group.
+            # Changed metadata alone is no edit: another checkout may link a file of the shared cache, and an
+            # administrator may change a file's group.
             is_allowed = path in REWRITTEN or (same_times and old.access != new.access)
             original = old.md5 or recorded_md5(path)
             if is_allowed and original and file_md5(path) == original:
@@ -239,9 +246,9 @@ def check_unchanged_files(
     if changed:
         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
         raise PipelineError(
-            "a dependency changed while the stage ran; what it made is not recorded",
+            "a dependency changed while the stage ran; the outputs are not recorded",
             f"{changed[0]}{more}",
-            hint="if the edit is meant to stay, start again (`snakemake all` or `dvc repro`); else put it back first",
+            hint="to keep the edit, start again (`snakemake all` or `dvc repro`); otherwise undo it before you start",
         )
 
 
@@ -250,19 +257,21 @@ def remove_folder(folder: Path) -> None:
 
 
 def check_nothing() -> None:
-    # No DVC records the running stage.
+    # Used when the stage was not started by DVC.
     return
 
 
 @dataclass
 class Checks:
-    """What the running stage owes to DVC; outside of DVC nothing is checked, and folders are removed at once.
+    """Callbacks of the running stage. The defaults are for a stage that DVC did not start.
+
+    By default nothing is checked, and folders are removed at once.
 
     Attributes:
-        before_saving: raises an error if inputs were edited: no checkpoint or cache is computed from edited inputs.
-        before_finishing: the same at the end, while training can still continue from its checkpoints.
-        remove_when_recorded: deletes a folder once dvc.lock has the stage. Until then, the folder lets the next start
-            end at once, if another DVC command keeps DVC from recording the stage.
+        before_saving: called before a checkpoint or cache is written; raises an error if inputs were edited.
+        before_finishing: the same check at the end of training, while its checkpoints still exist.
+        remove_when_recorded: deletes a folder of checkpoints after DVC has recorded the stage. If DVC fails to record
+            it, the next run finds the finished training there and ends at once.
     """
 
     before_saving: Callable[[], None] = check_nothing

@@ -1,8 +1,8 @@
-"""Read and mend dvc.lock as text, and hold the lock that DVC's commands wait for.
+"""Read and repair dvc.lock as text, and take the lock file that all DVC commands wait for.
 
-DVC rewrites all of dvc.lock when a stage ends. A kill at that moment cuts the file off, and two of three such files are
-still valid YAML of DVC's schema: they only lack stages. An entry says that a command made these outputs from these
-inputs, which stays true. So entries that are missing can be put back from any earlier copy.
+DVC rewrites the whole dvc.lock when a stage ends. A kill at that moment truncates the file. Two of three truncated
+files are still valid for DVC and merely lack stages. An entry states that a command made these outputs from these
+inputs. That stays true, so missing entries can be restored from any earlier copy of dvc.lock.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from typing import IO, Any
 from pipeline_src.base.yaml_files import parse_yaml
 
 LOCK = Path("dvc.lock")
-# A copy of dvc.lock with all entries that it ever had, in case a kill cuts dvc.lock off.
+# Backup of dvc.lock with every entry that it ever had, used if a kill truncates dvc.lock.
 LOCK_COPY = Path(".snakemake/dvc/dvc.lock")
 COMMAND_LOCK = Path(".dvc/tmp/lock")
-# "  tokenize:\n" or "  finetune@rte-1:\n": the first line of an entry
+# First line of an entry, such as "  tokenize:\n" or "  finetune@rte-1:\n".
 ENTRY = re.compile(r"^  ([^\s:#][^:\n]*):\n", re.MULTILINE)
 HEADER = "schema: '2.0'\nstages:\n"
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.01, 0.2
 
 
-# An entry is the text of one stage: its name, cmd, deps, params and outs.
+# Returns stage -> entry. An entry is the part of the text about one stage: its name, cmd, deps, params and outs.
 def split_entries(lock: str) -> dict[str, str]:
     starts = [*ENTRY.finditer(lock)]
     ends = [start.start() for start in starts[1:]] + [len(lock)]
-    # Without an entry, the end of the text is left over.
+    # If there is no entry, `ends` still has one item, hence strict=False.
     return {start[1]: lock[start.start() : end] for start, end in zip(starts, ends, strict=False)}
 
 
@@ -40,7 +40,7 @@ def join_entries(entries: Mapping[str, str]) -> str:
 
 
 def parse_entry(entry: str) -> dict[str, Any]:
-    # Text that was cut off within an entry gives {}.
+    # Returns {} if the entry is truncated or malformed.
     try:
         ((_, content),) = parse_yaml(entry).items()
         for kind in ("deps", "outs"):
@@ -65,14 +65,16 @@ def hashes(entry: Mapping[str, Any], kind: str) -> dict[str, str]:
 def complete_lock(
     lock: str, earlier: str, declared: Collection[str] | None = None, fresh: Collection[str] = ()
 ) -> tuple[str, list[str]]:
-    """Put entries that a kill cut off back from an earlier copy of dvc.lock.
+    """Restore the entries that a kill cut off dvc.lock, from an earlier copy of the file.
 
     Args:
-        declared: names of the stages in dvc.yaml; entries of others stay out. None: all are put back.
-        fresh: names of stages that DVC calls up to date, so that their entries are complete.
+        lock: text of dvc.lock, perhaps truncated.
+        earlier: text of the copy.
+        declared: names of the stages in dvc.yaml. Only their entries are restored. None restores all entries.
+        fresh: names of the stages that DVC reports as up to date, so that their entries must be complete.
 
     Returns:
-        The completed text, and the names of the stages whose entries were put back.
+        The completed text, and the names of the stages whose entries were restored.
     """
     entries, copies = split_entries(lock), split_entries(earlier)
     # Only the end of the file can be cut off, so only the last entry can be incomplete.
@@ -85,7 +87,7 @@ def complete_lock(
     missing = [name for name in copies if name not in entries and (declared is None or name in declared)]
     if lock == earlier or not missing:
         return lock, []
-    # In the order of the copy: a file that was only cut off becomes what it was.
+    # Keep the order of the copy. Then a file that was only truncated becomes equal to the copy again.
     completed = {}
     for name in copies:
         if name in entries or name in missing:
@@ -126,19 +128,21 @@ def committed_lock() -> str:
 
 
 def take_dvc_lock(path: Path = COMMAND_LOCK, patience: float | None = None) -> IO[str] | None:
-    """Take the lock that each DVC command takes, so that none writes dvc.lock until the returned file is closed.
+    """Take the lock that every DVC command needs, so that no DVC command writes dvc.lock meanwhile.
 
     Args:
-        patience: seconds to wait for the lock; None: until it is free.
+        path: DVC's lock file.
+        patience: seconds to wait for the lock. None waits until the lock is free.
 
     Returns:
-        The locked file; None if there is no such lock, as with ``core.hardlink_lock``.
+        The locked file. The caller closes it to release the lock. None if DVC uses another kind of lock
+        (``core.hardlink_lock``) or the file system has no locks.
 
     Raises:
         TimeoutError: the lock was not free in time.
     """
     try:
-        # Not created if it is missing: the other kind of lock is a file of this name that exists.
+        # Do not create a missing file: with `core.hardlink_lock`, the mere existence of this file means "locked".
         file = open(path, "r+", encoding="utf-8")  # noqa: SIM115  # the caller closes it
     except OSError:
         return None
@@ -153,7 +157,7 @@ def take_dvc_lock(path: Path = COMMAND_LOCK, patience: float | None = None) -> I
                 file.close()
                 raise TimeoutError from None
         except OSError:
-            # A disk without locks.
+            # This file system does not support locks.
             file.close()
             return None
         time.sleep(pause)

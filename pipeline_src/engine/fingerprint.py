@@ -1,8 +1,9 @@
-"""Fingerprint of the code that made a stage's outputs, a checkpoint or a cache.
+"""Compute a fingerprint (hash) of the code that produced a stage's outputs, a checkpoint or a cache.
 
-It covers every file of the project that a module imports, directly or not, as a syntax tree without docstrings, and the
-data files in their folders. Comments, docstrings and formatting do not change it; a change of the computation does.
-dvc.yaml, checkpoints, the feature cache and the baselines all use it, and so agree on what an edit makes stale.
+The fingerprint covers every project file that a module imports, directly or indirectly, and the data files in the same
+folders. Python files are hashed as syntax trees without docstrings. So edits of comments, docstrings and formatting do
+not change the fingerprint, and edits of the computation do. dvc.yaml, checkpoints, the feature cache and the baselines
+all use this fingerprint, so they agree on what an edit makes stale.
 """
 
 from __future__ import annotations
@@ -15,19 +16,22 @@ from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# Not code of a stage: the schema only checks the values of params.yaml, which DVC compares.
+# The schema of params.yaml is not part of a stage's code: it only checks values, and DVC compares these values itself.
 CHECKED_VALUES = "pipeline_src/study"
-# The values that this file checks are not in params.yaml.
+# Exception: this schema checks the files of catalogue/tasks. DVC does not compare their values one by one.
 TASK_SPEC = "pipeline_src/study/task_spec.py"
-# Fields of a statement that hold statements.
+# Fields of a syntax tree node that hold lists of statements.
 BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 
 
 def fingerprint(module: str, *members: str, root: Path = ROOT) -> str:
-    """Return sixteen hexadecimal digits for the code of a module and all its imports, equal in all Python versions.
+    """Hash the code of a module and of all its imports to sixteen hexadecimal digits.
+
+    The result is the same in all Python versions.
 
     Args:
-        members: modules that ``module`` loads by name (``base.registry``).
+        members: further modules, which ``module`` loads by name at run time (``base.registry``).
+        root: folder of the project.
 
     Raises:
         FileNotFoundError: there is no such module or member.
@@ -44,7 +48,7 @@ def fingerprint(module: str, *members: str, root: Path = ROOT) -> str:
 
 
 def covered_files(module: str, *members: str, root: Path = ROOT) -> tuple[list[Path], list[Path]]:
-    # Code files, then data files.
+    # Returns (Python files, data files), each sorted.
     files: set[str] = set()
     for name in (module, *members):
         files.update(imported_files(name, root))
@@ -59,9 +63,9 @@ def covered_files(module: str, *members: str, root: Path = ROOT) -> tuple[list[P
 
 
 def imported_files(module: str, root: Path = ROOT) -> list[str]:
-    """Return the files below ``root`` that ``module`` may import, also within functions.
+    """Return the files below ``root`` that ``module`` imports, directly or indirectly.
 
-    An ``__init__.py`` with only a docstring is left out.
+    Imports inside functions count too. An ``__init__.py`` with only a docstring is left out.
 
     Raises:
         FileNotFoundError: there is no such module.
@@ -92,7 +96,7 @@ def _is_importable(module: str) -> bool:
 
 
 def _data_files(folder: Path, root: Path) -> Iterator[Path]:
-    # Those of subfolders that hold no Python file count too.
+    # Includes data files in subfolders, except subfolders with Python files.
     for path in folder.iterdir():
         if path.is_dir():
             if path.name != "__pycache__" and not any(path.glob("*.py")):
@@ -121,7 +125,7 @@ def _is_text(node: ast.AST) -> bool:
 
 
 def _dump(node: object) -> str:
-    # ast.dump differs between versions of Python: newer ones add fields, which are empty here.
+    # Replaces ast.dump, whose text differs between Python versions: newer ones add fields. Empty fields are left out.
     if isinstance(node, ast.AST):
         fields = [f"{name}={_dump(value)}" for name, value in ast.iter_fields(node) if value not in (None, [])]
         return f"{type(node).__name__}({','.join(fields)})"
@@ -134,7 +138,7 @@ def _file(module: str, root: Path) -> Path | None:
     return next((file for file in (base.with_suffix(".py"), base / "__init__.py") if file.is_file()), None)
 
 
-# One module is imported by many stages.
+# Cached, since many stages import the same module.
 @cache
 def _imports(file: Path, package: str) -> list[str]:
     # `from a import b` gives "a" and "a.b", since b may be a module.
@@ -143,7 +147,7 @@ def _imports(file: Path, package: str) -> list[str]:
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            # `from .. import b` in the package x.y: one level is x.y itself, two are x.
+            # In the package x.y, `from . import b` (level 1) is relative to x.y, `from .. import b` (level 2) to x.
             parents = package.split(".")
             above = parents[: len(parents) - node.level + 1] if node.level else []
             base = ".".join([*above, node.module] if node.module else above)

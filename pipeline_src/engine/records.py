@@ -1,9 +1,12 @@
-"""Compare what DVC recorded of a stage with what the stage read, and keep checkpoints until the record is there.
+"""Compare the inputs that DVC recorded for a stage with the inputs that the stage read.
 
-DVC hashes a stage's inputs after the stage has ended, perhaps minutes later if another DVC command holds DVC's lock. So
-a stage's last act is to take that lock, to look at its inputs once more, and to leave a note of their hashes in NOTES.
-Whatever starts next (a stage, or Snakemake) compares the notes with dvc.lock. A record of other inputs is removed, from
-the run-cache too, so that the stage runs again. A finished training's checkpoints are deleted once its record is there.
+DVC hashes a stage's inputs after the stage has ended. If another DVC command holds DVC's lock, that may be minutes
+later, and an input may have been edited meanwhile. Therefore a stage ends with three steps. It takes DVC's lock, checks
+its inputs once more, and writes their hashes to a note in NOTES.
+
+The next stage, or the next start of Snakemake, compares each note with dvc.lock. If the record has other inputs, it is
+removed from dvc.lock and the run-cache, and the stage runs again. If the record is right, the checkpoints of a finished
+training are deleted.
 """
 
 from __future__ import annotations
@@ -54,18 +57,18 @@ MAX_HASHED_OUTPUT_BYTES = 4 << 20
 
 
 class StageRecord:
-    """The inputs of the running stage: from its start until DVC has recorded them.
+    """The inputs of the running stage, from its start until DVC has recorded it.
 
     Attributes:
-        fingerprints: the names of the fingerprints among the dependencies, below ``code``.
-        folders: checkpoints to delete once DVC has recorded the stage.
+        fingerprints: the dependencies that are code fingerprints, as paths below ``code``.
+        folders: folders of checkpoints to delete after DVC has recorded the stage.
     """
 
     def __init__(self, stage: str, dependencies: Sequence[str], outputs: Iterable[str]) -> None:
         self.stage = stage
         self.dependencies = dependencies
         self.outputs = list(outputs)
-        # Fingerprints of code are compared by their text, all other files by their signatures.
+        # Code fingerprints are compared by `StageCode`, all other dependencies here.
         code = [path for path in dependencies if path.startswith("code/")]
         self.fingerprints = [path.removeprefix("code/") for path in code]
         self._files = [path for path in dependencies if path not in code]
@@ -78,26 +81,26 @@ class StageRecord:
 
     def before_saving(self) -> None:
         self.check()
-        # DVC's table of files in use may be in /tmp, where what has not been used for days is deleted.
+        # DVC's table of files in use may be in /tmp. Touch it, since the system deletes old files there after days.
         with suppress(OSError):
             os.utime(FILES_IN_USE)
 
     def check(self) -> None:
-        # The stage's code is not looked at.
+        # Does not check the stage's code. That is done by `StageCode`.
         check_unchanged_files(self._data, self._files, self._recorded_md5)
 
     def wait_for_dvc(self) -> None:
-        # The lock is kept until this process ends.
+        # Takes DVC's lock and keeps it until this process ends.
         try:
             self._held = take_dvc_lock(COMMAND_LOCK, patience=1)
         except TimeoutError:
-            log.info("waiting until another DVC command (such as dvc push) has ended, so that this stage is recorded")
+            log.info("waiting for another DVC command (such as dvc push) to end, so that DVC can record this stage")
             self._held = take_dvc_lock(COMMAND_LOCK)
 
     def leave_note(self) -> None:
-        """Write what this stage has read, to be compared with what DVC records after this process has ended."""
+        """Write the hashes of this stage's inputs to a note, which ``settle_records`` later compares with dvc.lock."""
         inputs = {path: self._hash_at_start(path) for path in self.dependencies}
-        # Inputs too large to be hashed: as recorded before, if they are still what they were at the start.
+        # Inputs that were too large to hash at the start get the hash that dvc.lock has for them.
         large = [path for path, digest in inputs.items() if digest is None]
         recorded = {path: recorded_output(self._lock, path) for path in large}
         write_json(
@@ -113,12 +116,12 @@ class StageRecord:
         )
 
     def _hash_at_start(self, path: str) -> str | None:
-        # None if not all files of the dependency were hashed.
+        # Returns None if a file of the dependency was too large to be hashed.
         below = {file: state.md5 for file, state in self.signature.items() if f"{file}/".startswith(f"{path}/")}
         return dvc_hash(path, below) if all(below.values()) else None
 
     def _recorded_md5(self, path: str) -> str | None:
-        # The file may be an output of another stage, or in a folder that is one.
+        # The file may itself be the output of another stage, or lie in a folder that is such an output.
         for output in (Path(path), *Path(path).parents):
             digest = recorded_output(self._lock, str(output))
             if digest:
@@ -127,7 +130,7 @@ class StageRecord:
 
 
 def dvc_hash(path: str, md5_of: Mapping[str, str | None]) -> str:
-    # DVC hashes a folder by a listing of its files.
+    # DVC's hash of a folder is the MD5 of a JSON list of its files.
     if list(md5_of) == [path]:
         return md5_of[path] or ""
     listing = [{"md5": md5_of[file], "relpath": os.path.relpath(file, path)} for file in sorted(md5_of)]
@@ -137,14 +140,14 @@ def dvc_hash(path: str, md5_of: Mapping[str, str | None]) -> str:
 def describe_output(path: str) -> dict[str, Any]:
     files = look([path])
     size = sum(state.size for state in files.values())
-    # A large output is told by its size alone.
+    # A large output is described by its size alone, since hashing it takes too long.
     is_hashed = size <= MAX_HASHED_OUTPUT_BYTES
     return {"size": size, "md5": dvc_hash(path, {file: file_md5(file) for file in files}) if is_hashed else None}
 
 
 def recorded_output(lock: str, path: str) -> str | None:
     for entry in split_entries(lock).values():
-        # Parsing takes milliseconds an entry, and there may be hundreds.
+        # A quick text search first: parsing an entry takes milliseconds, and there may be hundreds.
         if f"    - path: {path}\n" in entry.partition("    outs:\n")[2]:
             return hashes(parse_entry(entry), "outs").get(path)
     return None
@@ -158,7 +161,7 @@ def cache_folder() -> Path:
 
 
 def read_listing(digest: str) -> dict[str, str]:
-    # A listing is a file of DVC's cache: relative path and MD5 of each file of a folder.
+    # For a folder, DVC's cache holds a JSON list with the relative path and MD5 of each file.
     try:
         listing = read_json(cache_folder() / "files/md5" / digest[:2] / digest[2:], [{"md5": str, "relpath": str}])
     except (PipelineError, OSError):
@@ -167,7 +170,9 @@ def read_listing(digest: str) -> dict[str, str]:
 
 
 def settle_records() -> list[str]:
-    """Compare all notes with dvc.lock; delete the checkpoints of recorded trainings, and remove false records.
+    """Compare all notes with dvc.lock, and remove the records whose inputs are wrong.
+
+    The checkpoints of trainings that were recorded correctly are deleted.
 
     Returns:
         A sentence for each record that was removed.
@@ -176,7 +181,7 @@ def settle_records() -> list[str]:
     try:
         held = take_dvc_lock(COMMAND_LOCK, patience=5) if paths else None
     except TimeoutError:
-        # Another DVC command may be writing dvc.lock; the notes wait for the next start.
+        # Another DVC command may be writing dvc.lock, so leave the notes for the next start.
         return []
     with held or nullcontext():
         sentences = [_settle(path) for path in paths]
@@ -184,11 +189,12 @@ def settle_records() -> list[str]:
 
 
 def keep_copy_of_lock() -> None:
-    """Update the copy of dvc.lock, from which Snakemake's start completes a file that a kill cut off."""
+    """Update the backup of dvc.lock, from which Snakemake repairs a truncated dvc.lock."""
     lock, copy = _read_lock(), _text(LOCK_COPY)
     completed, _ = complete_lock(lock, copy)
     if not copy and complete_lock(lock, committed_lock())[1]:
-        # Cut off, or another branch's: Snakemake's start tells, and makes the first copy.
+        # dvc.lock lacks entries of the committed file: it is truncated, or from another branch. Snakemake decides
+        # which at its next start, and then makes the first backup.
         return
     if lock.endswith("\n") and completed != copy:
         with atomic_file(LOCK_COPY) as file:
@@ -205,11 +211,12 @@ def _settle(path: Path) -> str:
     text = read_entry_text(stage)
     entry = parse_entry(text)
     if not _is_record_of(note, entry):
-        # DVC has not recorded this run, or `git checkout` and `dvc exp apply` have put another record in its place.
+        # DVC has not recorded this run, or `git checkout` or `dvc exp apply` has replaced its record.
         return ""
     edited = _differences(note, entry)
     if edited and not _was_recorded_after(path, entry):
-        # Another run made the same of other inputs: an earlier one, or one of another branch.
+        # The record is of another run (an earlier one, or on another branch) that made the same outputs from other
+        # inputs.
         return ""
     if edited:
         _replace_record(stage, text, note["entry"])
@@ -221,7 +228,7 @@ def _settle(path: Path) -> str:
 
 
 def _was_recorded_after(note: Path, entry: Mapping[str, Any]) -> bool:
-    # DVC puts each run into its run-cache before it records it.
+    # DVC writes each run to its run-cache just before it writes dvc.lock, so the run-cache file has the time.
     written = note.stat().st_mtime
     runs = cached_runs(cache_folder())
     return any(_is_same_run(run, entry) and file.stat().st_mtime >= written for file, run in runs)
@@ -250,7 +257,7 @@ def _differences(note: Mapping[str, Any], entry: Mapping[str, Any]) -> list[str]
             edited.append(path)
     for key, value in entry.get("params", {}).get(str(PARAMS), {}).items():
         read = json.loads(note["params"])
-        # "count.size" -> the value of "size" in "count"
+        # Resolve a dotted key: "count.size" is the value of "size" in "count".
         for name in key.split("."):
             read = read.get(name) if isinstance(read, dict) else None
         if _json(read) != _json(value):
@@ -268,7 +275,7 @@ def _digest(signature: Signature) -> str:
 
 
 def _read_lock() -> str:
-    # While its lock is held, no DVC command writes dvc.lock.
+    # Hold DVC's lock while reading, so that no DVC command is in the middle of writing dvc.lock.
     held = None
     with suppress(TimeoutError):
         held = take_dvc_lock(COMMAND_LOCK, patience=1)
@@ -284,7 +291,7 @@ def _text(path: Path) -> str:
 
 
 def _replace_record(stage: str, text: str, before: str) -> None:
-    # Deleted from the run-cache too, the run is not restored.
+    # Delete the run from the run-cache too. Otherwise DVC would restore it instead of running the stage.
     entry = parse_entry(text)
     for cached, run in cached_runs(cache_folder()):
         if _is_same_run(run, entry):
@@ -300,9 +307,15 @@ def _replace_record(stage: str, text: str, before: str) -> None:
 
 
 def run_of_same_inputs(entry: str, folder: Path) -> str | None:
-    """Return the newest cached run with the command and inputs of an entry in dvc.lock, as the text of an entry.
+    """Find the newest cached run with the same command and inputs as an entry of dvc.lock.
 
-    None if the cache, ``folder``, has the outputs of the entry itself, or those of no such run.
+    Args:
+        entry: text of the entry.
+        folder: DVC's cache.
+
+    Returns:
+        The run as the text of an entry. None if the cache has the outputs of ``entry`` itself, or if it has no such run
+        with its outputs.
     """
     wanted = parse_entry(entry)
     if is_cached(wanted, folder):
@@ -322,7 +335,7 @@ def is_cached(entry: Mapping[str, Any], folder: Path) -> bool:
 
 
 def cached_runs(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    # The runs in the run-cache of DVC's cache, the newest first.
+    # Yields (file, run) for each run in DVC's run-cache, newest first.
     files = [file for file in folder.glob("runs/*/*/*") if file.is_file()]
     for file in sorted(files, key=lambda path: path.stat().st_mtime, reverse=True):
         try:

@@ -1,4 +1,4 @@
-"""Check, before any work, that outputs can be written and recorded here; put aside what no stage makes."""
+"""Prepare the checkout before a stage runs: check that outputs can be written, and rename leftover files."""
 
 from __future__ import annotations
 
@@ -15,31 +15,36 @@ from pipeline_src.engine.dependencies import IGNORED, look
 
 
 def check_outputs(outputs: Iterable[str]) -> None:
-    """Check that DVC can record ``outputs`` and that they can be written."""
-    # DVC records only what lies in the checkout, but finds that out when a stage has ended. If `models` is a link to
-    # another disk, its outputs lie outside.
+    """Check that ``outputs`` can be written, and that they lie inside the checkout.
+
+    Raises:
+        PipelineError: an output's folder is read-only, or is a link that leads out of the checkout.
+    """
+    # DVC cannot record an output outside the checkout, but notices only when the stage has ended. An example is
+    # `models` as a link to another disk.
     here = Path.cwd()
     for folder in sorted({Path(output).parent for output in outputs}):
         for path in (folder, *folder.parents):
             if path.is_symlink() and not path.resolve().is_relative_to(here.resolve()):
                 raise PipelineError(
-                    "outputs would lie outside of the checkout, where DVC cannot record them",
+                    "output folder is a link out of the checkout, where DVC cannot record outputs",
                     path,
                     where=f"a link to {path.readlink()}",
-                    hint=f"replace the link by a folder (rm {path} && mkdir {path}); to keep data on the other disk: "
-                    "`dvc cache dir --local FOLDER_THERE` and `dvc config --local cache.type symlink`",
+                    hint=f"replace the link by a folder (rm {path} && mkdir {path}); to keep data on the other disk, "
+                    "move DVC's cache: `dvc cache dir --local FOLDER_THERE`, `dvc config --local cache.type symlink`",
                 )
         existing = next(path for path in (folder, *folder.parents) if path.exists())
         if not os.access(existing, os.W_OK | os.X_OK):
             raise PipelineError(
                 "no permission to write outputs",
                 existing.absolute(),
-                hint="give yourself the right to write there, or work in a clone of your own",
+                hint="get write permission for this folder (`chmod u+w`), or work in a clone of your own",
             )
 
 
 def undeclared_outputs(stages: Mapping[str, Mapping[str, Any]]) -> list[Path]:
-    # A stage may read a whole folder of several stages' outputs, such as data/text; what else lies there is returned.
+    # Some stages depend on a whole folder with the outputs of several stages, such as data/text. Returns the files and
+    # folders in there that are no stage's output.
     outputs = {output for stage in stages.values() for output in stage["outs"]}
     above = {str(folder) for output in outputs for folder in Path(output).parents}
     read = {dependency for stage in stages.values() for dependency in stage["deps"]}
@@ -53,17 +58,18 @@ def undeclared_outputs(stages: Mapping[str, Mapping[str, Any]]) -> list[Path]:
             is_left_out = any(fnmatch.fnmatch(path.name, pattern) for pattern in IGNORED)
             if str(path) in above:
                 folders.append(path)
-            # DVC hashes neither links to folders nor folders without files.
+            # DVC ignores links to folders and empty folders.
             elif str(path) not in outputs and not is_left_out and not (path.is_symlink() and path.is_dir()):
                 undeclared += [path] if look([path]) else []
     return sorted(undeclared)
 
 
 def put_aside_undeclared(stages: Mapping[str, Mapping[str, Any]]) -> list[Path]:
-    """Rename undeclared outputs to a name that DVC and git ignore, and log it; return the new paths.
+    """Rename files that are no stage's output to names that DVC and git ignore, and return the new paths.
 
-    Stages that read the whole folder hash them too. If dvc.lock recorded hashes with leftovers, of a source that
-    params.yaml no longer has or of another branch, these stages would be stale in a clone, which lacks them.
+    Such files are left over from another branch, or from a source that was removed from params.yaml. If they stayed,
+    DVC would include them in the hash of a folder that other stages depend on. These stages would then be stale in a
+    clone, which does not have the files.
     """
     moved = []
     for path in undeclared_outputs(stages):
@@ -74,5 +80,5 @@ def put_aside_undeclared(stages: Mapping[str, Mapping[str, Any]]) -> list[Path]:
         moved.append(path.rename(aside))
     if moved:
         names = ", ".join(map(str, moved))
-        log.info("what no stage of params.yaml makes is now %s; delete it if you like", names)
+        log.info("leftover files that no stage makes were renamed to %s; you may delete them", names)
     return moved

@@ -210,7 +210,7 @@ def test_stage_panic_of_rust_library_is_explained(study, monkeypatch, capsys):
 
     set_stage(monkeypatch, split)
     assert command.main(["tokenize"]) == 2
-    assert "a library in Rust failed: Onig: Regex search error: retry-limit" in capsys.readouterr().err
+    assert "a Rust library panicked: Onig: Regex search error: retry-limit" in capsys.readouterr().err
 
 
 def test_stage_stopped_log_is_continued(study, monkeypatch):

@@ -197,7 +197,7 @@ def test_experiments_made_beside_a_stage_leave_its_values_and_its_record_alone(s
 
 # ---------------------------------------------------------------- while another DVC command holds DVC's lock
 
-WAITING = "waiting until another DVC command"
+WAITING = "waiting for another DVC command"
 
 
 @contextlib.contextmanager

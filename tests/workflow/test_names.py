@@ -54,7 +54,7 @@ def params(clone: Project) -> Iterator[str]:
 def test_corpus_part_that_is_path_is_rejected_by_both_engines(clone: Project, params: str) -> None:
     parts = "parts:\n      - excerpt"
     clone.edit("params.yaml", parts, f"parts: {json.dumps(ELSEWHERE[:1])}")
-    assert "a name is of letters" in refused(clone, "snakemake", "--cores", "1", "all")
+    assert "a name has only ASCII letters" in refused(clone, "snakemake", "--cores", "1", "all")
     for part in [*ELSEWHERE, CODE]:
         (clone.path / "params.yaml").write_text(params.replace(parts, f'parts: ["{part}"]'))
         refused(clone, "dvc", "repro", "--single-item", "--force", "download@wikipedia")
@@ -65,7 +65,7 @@ def test_source_name_that_is_command_or_path_is_rejected_by_both_engines(
     clone: Project, params: str, name: str
 ) -> None:
     clone.edit("params.yaml", "\n    wikipedia:", f"\n    {json.dumps(name)}:")
-    assert "a name is of letters" in refused(clone, "snakemake", "--cores", "1", "all")
+    assert "a name has only ASCII letters" in refused(clone, "snakemake", "--cores", "1", "all")
     refused(clone, "dvc", "repro", "--keep-going", "download")
     for stage in ("download", "clean"):
         refused(clone, "dvc", "repro", "--single-item", "--force", stage)

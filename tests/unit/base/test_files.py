@@ -49,7 +49,7 @@ def test_own_folder_is_closed_to_others_and_made_once(tmp_path):
 )
 def test_own_folder_that_is_not_ones_own_is_rejected(tmp_path, plant):
     plant(tmp_path / "gpus")
-    with pytest.raises(PipelineError, match="not yours alone: .*gpus\n.*TMPDIR"):
+    with pytest.raises(PipelineError, match="belongs to another user, or others can write to it: .*gpus\n.*TMPDIR"):
         own_folder(tmp_path / "gpus")
 
 
@@ -57,7 +57,7 @@ def test_own_folder_that_is_not_ones_own_is_rejected(tmp_path, plant):
 def test_own_folder_of_another_user_is_rejected(tmp_path):
     (tmp_path / "gpus").mkdir(mode=0o700)
     os.chown(tmp_path / "gpus", FIRST, -1)
-    with pytest.raises(PipelineError, match="not yours alone"):
+    with pytest.raises(PipelineError, match="belongs to another user, or others can write"):
         own_folder(tmp_path / "gpus")
 
 
@@ -126,7 +126,7 @@ def test_read_json_missing_or_damaged_file_is_rejected(tmp_path):
     with pytest.raises(PipelineError, match="file not found"):
         read_json(tmp_path / "none.json")
     (tmp_path / "cut.json").write_text('{"a": ')
-    with pytest.raises(PipelineError, match="not a JSON file.*\n.*\n.*hint"):
+    with pytest.raises(PipelineError, match="invalid JSON file.*\n.*\n.*hint"):
         read_json(tmp_path / "cut.json")
 
 

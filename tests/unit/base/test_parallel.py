@@ -50,7 +50,7 @@ def test_count_workers_reads_environment(monkeypatch):
     assert count_workers() == 3
     for value in ("none", "0"):
         monkeypatch.setenv("PIPELINE_WORKERS", value)
-        with pytest.raises(PipelineError, match="not a number of workers"):
+        with pytest.raises(PipelineError, match="invalid number of workers"):
             count_workers()
     monkeypatch.delenv("PIPELINE_WORKERS")
     assert count_workers() == len(os.sched_getaffinity(0))

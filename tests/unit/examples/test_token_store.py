@@ -33,11 +33,11 @@ def test_token_store_damaged_manifest_is_rejected(tmp_path, store, change):
     manifest = read_json(tmp_path / "manifest.json")
     manifest["splits"]["train"] |= change
     write_json(tmp_path / "manifest.json", manifest)
-    with pytest.raises(PipelineError, match="not what its stage writes|not a type of ids"):
+    with pytest.raises(PipelineError, match="unexpected content in a JSON file|not a type of ids"):
         TokenStore(tmp_path, "train")
     for wrong in ([], {"splits": []}, {"splits": {}}):
         write_json(tmp_path / "manifest.json", wrong)
-        with pytest.raises(PipelineError, match="not what its stage writes"):
+        with pytest.raises(PipelineError, match="unexpected content in a JSON file"):
             TokenStore(tmp_path, "train")
 
 

@@ -116,7 +116,7 @@ def test_load_architecture_file_without_architecture_is_rejected(tmp_path, monke
     (folder / "__init__.py").write_text(f"from pipeline_src.base.registry import ArchitectureSpec\n\n{table}\n")
     (folder / "encoder.py").write_text("")
     monkeypatch.setattr(family, "__path__", [*family.__path__, str(tmp_path)])
-    with pytest.raises(PipelineError, match=r"a member without ARCHITECTURE: bare[\s\S]*encoder.py"):
+    with pytest.raises(PipelineError, match=r"the module does not define ARCHITECTURE: bare[\s\S]*encoder.py"):
         load_architecture("bare")
     forget("bare")
 

@@ -93,7 +93,7 @@ def test_fetch_hub_empty_file_is_valid(hub, project: Path) -> None:
 @pytest.mark.parametrize("path", ["../003.parquet", "/tmp/003.parquet", "sample/\x1b[2J003.parquet"])
 def test_fetch_hub_listed_path_outside_of_its_folder_is_rejected(hub, project: Path, path: str) -> None:
     hub.files[REPO, "v1"][path] = b"x"
-    with pytest.raises(PipelineError, match="a file outside of its folder: '.*003.parquet'") as caught:
+    with pytest.raises(PipelineError, match="path leads outside its folder: '.*003.parquet'") as caught:
         run("hub:acme/pages@v1/*/*003.parquet")
     assert "\x1b" not in str(caught.value) and not hub.served
 

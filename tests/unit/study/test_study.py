@@ -118,7 +118,7 @@ def test_check_study_contradicting_values_of_a_section_are_rejected(key: str, va
         ("finetune.per_task.rte", 3, "it should be a mapping of keys"),
         ("tasks", "rte", "it should be a list"),
         ("seed", "one", "it should be a valid integer"),
-        ("examples.weights", {"a b": 1}, "a name is of letters"),
+        ("examples.weights", {"a b": 1}, "a name has only ASCII letters"),
         ("pretrain.betas", [0.9], "add it"),
     ],
 )

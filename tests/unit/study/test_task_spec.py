@@ -37,7 +37,7 @@ def test_task_spec_layout_of_test_file():
 
 
 def test_load_spec_unknown_task_or_eval_set_is_rejected():
-    with pytest.raises(PipelineError, match="no such entry in the catalogue: colla[\\s\\S]*cola, conll_pos"):
+    with pytest.raises(PipelineError, match="no such catalogue entry: colla[\\s\\S]*cola, conll_pos"):
         load_spec("colla")
     with pytest.raises(PipelineError, match="no such evaluation set"):
         load_spec("cola").eval_set("ax")
@@ -132,7 +132,7 @@ def test_task_spec_impossible_retrieval_is_rejected(change: dict, score_change: 
         ({"labels": ["only"]}, "two or more"),
         ({"labels": [], "range": [3, 3]}, "the lower one first"),
         ({"labels": [], "range": [float("-inf"), float("inf")]}, "of at most"),
-        ({"scores": {"": {"title": "x", "file": "a.tsv", "metrics": ["accuracy"]}}}, "a name is of"),
+        ({"scores": {"": {"title": "x", "file": "a.tsv", "metrics": ["accuracy"]}}}, "a name has only"),
         ({"scores": {"mine": {"title": "x", "file": "a.tsv", "metrics": ["f1", "em"]}}}, "does not fit"),
         ({"columns": {"texts": [0], "label": 1}, "header": False}, "counted from 1, unlike 0"),
         ({"scores": {"mine": {"title": "x", "file": "a.tsv", "metrics": ["accuracy"], "labels": ["c"]}}}, "1 labels"),

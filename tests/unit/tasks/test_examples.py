@@ -124,7 +124,7 @@ def test_read_unlabelled_retrieval_ids_are_replaced_by_texts(tmp_path):
         ("swag", "a.txt", "one\n", r"unsupported file format: .txt[\s\S]*swag reads .tsv, .csv, .jsonl"),
         ("squad1", "a.txt", "one\n", r"unsupported file format: .txt[\s\S]*squad1 reads .json"),
         ("squad_retrieval", "a.tsv", "one\n", r"unsupported file format: .tsv[\s\S]*reads .json\b"),
-        ("squad1", "a.json", "one\n", r"not a JSON file: [\s\S]*fix the file"),
+        ("squad1", "a.json", "one\n", r"invalid JSON file: [\s\S]*fix the file"),
         ("squad1", "a.json", "{}", "not in SQuAD's layout: the file lacks data"),
         (
             "sst2",

@@ -62,7 +62,7 @@ def test_read_squad_duplicate_id_is_rejected(tmp_path: Path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "not a JSON file"),
+        ("{", "invalid JSON file"),
         ('{"version": "1.1"}', "lacks data"),
         ('{"data": []}', "no questions in the file"),
     ],

@@ -160,7 +160,7 @@ def test_params_missing_or_folder_is_rejected(folder, capsys):
     assert run_command("tokenize", capsys)[0] == 2
     (folder / "params.yaml").mkdir()
     status, stderr = run_command("tokenize", capsys)
-    assert status == 2 and "a folder where a file belongs: params.yaml" in stderr
+    assert status == 2 and "expected a file, found a folder: params.yaml" in stderr
 
 
 def leaves(value, path=()):

@@ -302,7 +302,7 @@ def test_difference_lists_keys_with_both_values():
 def test_checkpointer_invalid_minutes_are_rejected(study, monkeypatch):
     for wrong in ("soon", "-1", "nan"):
         monkeypatch.setenv("PIPELINE_CHECKPOINT_MINUTES", wrong)
-        with pytest.raises(PipelineError, match="not a number of minutes"):
+        with pytest.raises(PipelineError, match="invalid number of minutes"):
             Checkpointer("phase1", {}, {}, single_process(), StopRequest())
 
 
