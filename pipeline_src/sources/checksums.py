@@ -1,4 +1,4 @@
-"""Checksums that files must have: from the catalogue or the publisher, or else from the first download."""
+"""Expected checksums of downloads, from the catalogue, the publisher's list, or the first download."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline_src.base.progress import log
 
 LOCK = Path("sources.lock")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-# Hex digits of each algorithm that the catalogue may name.
+# Algorithms that the catalogue may use -> number of hex digits of a digest.
 DIGITS = {"sha256": 64, "sha1": 40, "md5": 32}
 
 
@@ -30,7 +30,7 @@ class Checksum:
         algorithm, _, digest = text.partition(":")
         digest = digest.strip().lower()
         if len(digest) != DIGITS.get(algorithm) or set(digest) - set("0123456789abcdef"):
-            raise ValueError(f"a checksum is {', '.join(f'{name}:<{n} hex digits>' for name, n in DIGITS.items())}")
+            raise ValueError(f"a checksum is {' or '.join(f'{name}:<{n} hex digits>' for name, n in DIGITS.items())}")
         return cls(algorithm, digest)
 
     def __str__(self) -> str:
@@ -38,7 +38,7 @@ class Checksum:
 
 
 def find_in_list(text: str, file_name: str) -> Checksum | None:
-    # A publisher's list has lines of "<digest>  <name>" or "<digest> *<name>".
+    # A publisher's list has lines such as "<digest>  <name>" or "<digest> *<name>". None: the file is not listed.
     by_length = {length: name for name, length in DIGITS.items()}
     for line in text.splitlines():
         digest, _, name = line.strip().partition(" ")
@@ -49,7 +49,7 @@ def find_in_list(text: str, file_name: str) -> Checksum | None:
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    # No other process on this machine holds the lock of the path.
+    # Context manager: only one process on this machine at a time works on ``path``. Others wait.
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path.with_name(f".{path.name}.lock"), "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -65,16 +65,21 @@ def _read_lock() -> dict[str, dict[str, str]]:
     checksums: dict[str, dict[str, str]] = read_json(LOCK) if LOCK.exists() else {}
     wrong = schema_error(checksums, {str: {str: str}})
     if wrong or not all(_SHA256.fullmatch(digest) for entry in checksums.values() for digest in entry.values()):
-        hint = f"bring it back by `git checkout {LOCK}`, or delete it to trust the next downloads"
-        raise PipelineError("not a list of checksums by entry and file", wrong or "a digest", where=LOCK, hint=hint)
+        hint = f"correct it, compare `git diff {LOCK}`; or delete the file, and the next downloads are trusted"
+        raise PipelineError("invalid list of checksums", wrong or "a digest is no SHA-256", where=LOCK, hint=hint)
     return checksums
 
 
 def record(name: str, path: str, sha256: str, guard: Path) -> None:
-    """Record the checksum of a first download in ``sources.lock``, with a warning."""
-    # The lock file is next to `guard`, so that it is not in the project's root.
+    """Write the SHA-256 of a first download to ``sources.lock``, and log a warning.
+
+    Args:
+        name: entry of the catalogue.
+        path: path of the file within the entry.
+        guard: path whose lock is held meanwhile (see ``exclusive``), outside the project's root.
+    """
     log.warning(
-        "%s: sha256 %s of the first download of %s is kept in %s, and later downloads are held to it",
+        "%s: sha256 %s of the first download of %s is saved in %s; later downloads must match it",
         name,
         sha256,
         path,

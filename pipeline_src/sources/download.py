@@ -15,14 +15,14 @@ from pipeline_src.sources.catalogue import Source, load_source, resolve
 from pipeline_src.sources.fetch import fill_folder, obtain, published_list
 from pipeline_src.study.data import ALL_PARTS, CorpusParams, SourceParams
 
-# A named group of a part's regular expression, such as "(?P<number>\d+)".
+# Matches a named group within a regular expression, such as "(?P<number>\d+)".
 GROUP = re.compile(r"\(\?P<(\w+)>([^()]*)\)")
 
 
 def run(corpus: CorpusParams, source: str) -> None:
-    """Fetch and verify the files of a source into ``data/raw/<source>/fetched-files/``, with a ``source.json``.
+    """Fetch and verify the files of a source, and write them to ``data/raw/<source>/fetched-files/``.
 
-    If the source has parts, each part has a folder with its name there.
+    ``source.json`` there lists the files. If the source has parts, each part is a subfolder with its own list.
     """
     params = corpus.source(source)
     obtained = []
@@ -33,7 +33,7 @@ def run(corpus: CorpusParams, source: str) -> None:
         for part, entry, files in obtained:
             fill_folder(params.entry, entry, files, folder / part)
     count = sum(len(files) for _, _, files in obtained)
-    log.info("%s, of %d files fetched, is in %s", params.entry, count, output)
+    log.info("%s: %d files are in %s", params.entry, count, output)
 
 
 def resolved(source: str, params: SourceParams) -> Iterator[tuple[Path, Source]]:
@@ -46,31 +46,38 @@ def resolved(source: str, params: SourceParams) -> Iterator[tuple[Path, Source]]
 
 
 def wants_all_parts(source: Source, parts: Sequence[str]) -> bool:
-    # "all" is also the name of the one part of some dumps.
+    # Some dumps have a single part that is itself called "all". For them, "all" is an ordinary name.
     return tuple(parts) == ALL_PARTS and source.part is not None and not re.fullmatch(source.part, *ALL_PARTS)
 
 
 def find_parts(name: str, source: Source, date: str | None, where: str = "corpus.sources") -> list[str]:
-    """Return all parts of a dump in natural order (2 before 10), from the publisher's list of checksums.
+    """List all parts of a dump in natural order (2 before 10), from the publisher's list of checksums.
 
-    ``name`` and ``source`` are an entry of the catalogue. Errors call the source's key in params.yaml ``where``.
+    Args:
+        name: name of the catalogue entry.
+        source: the catalogue entry.
+        date: date of the dump, such as ``20260901``.
+        where: key of the source in params.yaml, for error messages.
     """
     file = source.files[0]
     if source.part is None or file.checksum_file is None or "{date}" not in file.path:
         where = f"{where}.parts in params.yaml"
-        raise PipelineError("this entry has no list of its parts", name, where=where, hint="name the parts")
+        hint = "list the parts by name instead of `all`"
+        raise PipelineError("catalogue entry has no list of its parts", name, where=where, hint=hint)
     if date is None:
-        raise PipelineError(f"{name} needs a date", where=f"{where}.date in params.yaml", hint="set it, as 20260901")
+        hint = f"set {where}.date to the date of a dump, such as 20260901"
+        raise PipelineError(f"{name} needs a date", where=f"{where}.date in params.yaml", hint=hint)
     address = file.checksum_file.format(date=date)
     missing: set[str] = set()
-    # The list of an earlier run serves if it is complete.
+    # First try the list that an earlier run downloaded. If it is incomplete, download it again.
     for refresh in (False, True):
         try:
             lines = published_list(address, refresh=refresh).splitlines()
         except PipelineError as error:
             if "HTTP 404" not in str(error.where):
                 raise
-            hint = f"choose a date that {address.rpartition('/')[0].rpartition('/')[0]}/ lists; old ones are deleted"
+            folder = address.rpartition("/")[0].rpartition("/")[0]
+            hint = f"choose a date that is listed at {folder}/; the publisher deletes old dumps"
             raise PipelineError("no dump of that date", date, where=address, hint=hint) from None
         names = {line.split()[-1].lstrip("*") for line in lines if line.strip()}
         template = "{part}" if "{part}" in file.path else GROUP.sub(r"{\1}", source.part)
@@ -80,19 +87,19 @@ def find_parts(name: str, source: Source, date: str | None, where: str = "corpus
         if parts and not missing:
             return parts
     raise PipelineError(
-        "the dump is not complete yet: a file is not listed" if parts else "no part is listed",
+        "the dump is not complete yet: a file is not listed" if parts else "the dump lists no part",
         min(missing, default=file.path.replace("{date}", date)),
         where=address,
-        hint="wait until the publisher has made it, or choose an earlier date",
+        hint="wait until the publisher has finished the dump, or choose an earlier date",
     )
 
 
 def _file_name_pattern(source: Source, date: str) -> re.Pattern[str]:
-    # The pattern matches the first file's name for every part, with groups for the part: "a-{date}-{part}.bz2" gives
-    # "a\-20260901\-(?P<part>...)\.bz2".
+    # Turns the path of the source's first file into a pattern that matches this file of every part:
+    # "a-{date}-{part}.bz2" -> "a\-20260901\-(?P<part>...)\.bz2"
     assert source.part is not None
     fields = {"part": source.part, **dict(GROUP.findall(source.part))}
-    # text, field, text, field, ..., text
+    # re.split returns text, field, text, field, ..., text.
     first, *pieces = re.split(r"\{(\w+)\}", source.files[0].path)
     pattern = re.escape(first)
     for field, text in zip(pieces[0::2], pieces[1::2], strict=True):

@@ -1,7 +1,7 @@
-"""Fetch an entry of the catalogue as verified files in a folder.
+"""Fetch the files of a catalogue entry, verify them, and put them into a folder.
 
-All files are first fetched to ``data/downloads/`` and verified. They stay there, so that a stage that runs again or was
-interrupted does not download again. Only then is the folder filled.
+All files are downloaded to ``data/downloads/`` and verified before the folder is filled. They stay there, so a stage
+that was interrupted or runs again does not download them again.
 """
 
 from __future__ import annotations
@@ -27,13 +27,20 @@ from pipeline_src.sources.catalogue import Source, SourceFile
 from pipeline_src.sources.checksums import LOCK, Checksum, exclusive, find_in_list, mismatch, record, recorded
 from pipeline_src.sources.layouts import LAYOUTS
 
-# The limit of a publisher's list of checksums.
+# Maximum size of a publisher's list of checksums.
 MAX_LIST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
 class Obtained:
-    """A verified file at ``local``: a download if ``shared``, which may be hard-linked, else the user's original."""
+    """A verified file on this disk.
+
+    Attributes:
+        file: its declaration in the catalogue.
+        local: path of the file.
+        shared: True for a download, which may be hard-linked into other folders. False for the user's own file, which
+            must be copied.
+    """
 
     file: SourceFile
     local: Path
@@ -41,7 +48,12 @@ class Obtained:
 
 
 def obtain(name: str, source: Source) -> list[Obtained]:
-    """Fetch and verify every file of entry ``name``, after ``catalogue.resolve``."""
+    """Fetch and verify all files of an entry.
+
+    Args:
+        name: name of the catalogue entry.
+        source: the entry, with date and part filled in by ``catalogue.resolve``.
+    """
     if source.terms:
         log.info("%s: licence: %s; terms: %s", name, source.licence, source.terms)
     obtained = _hub_files(name, source)
@@ -57,7 +69,11 @@ def obtain(name: str, source: Source) -> list[Obtained]:
 
 
 def fill_folder(name: str, source: Source, obtained: list[Obtained], folder: Path) -> None:
-    """Fill ``folder``, which the caller makes atomic, with obtained files and ``source.json``, by ``LAYOUTS``."""
+    """Write the obtained files and ``source.json`` to ``folder``.
+
+    Archives are unpacked, excerpts are extracted, and the entry's function in ``LAYOUTS``, if any, converts the files.
+    The caller creates the folder with ``atomic_directory``.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for item in obtained:
         file, target = item.file, folder / item.file.path
@@ -67,7 +83,7 @@ def fill_folder(name: str, source: Source, obtained: list[Obtained], folder: Pat
             extract(item.local, file.excerpts, folder, file.path)
         else:
             target.parent.mkdir(parents=True, exist_ok=True)
-            # A dump has 20 GB. Some file systems are without hard links.
+            # Try a hard link first, since a dump has 20 GB. Copy where the file system has no hard links.
             with suppress(OSError):
                 if item.shared:
                     os.link(item.local, target)
@@ -80,7 +96,7 @@ def fill_folder(name: str, source: Source, obtained: list[Obtained], folder: Pat
     describe(name, about | {key: text for key, text in more.items() if text}, folder)
 
 
-# source.json says where a folder is from (`about`), and has the bytes and sha256 of its files.
+# Writes source.json: where the folder's files are from (`about`), and the size and SHA-256 of each file.
 def describe(name: str, about: dict[str, str], folder: Path) -> None:
     files = []
     for path in sorted(folder.rglob("*")):
@@ -88,15 +104,19 @@ def describe(name: str, about: dict[str, str], folder: Path) -> None:
             continue
         entry = {"path": path.relative_to(folder).as_posix(), "bytes": path.stat().st_size}
         files.append({**entry, "sha256": hash_file(path)})
-    # It is shared with the results, and a text of the catalogue may quote an address.
+    # source.json is published with the results, and the catalogue's texts may contain a URL with a password.
     stated = {key: without_credentials(text) for key, text in about.items()}
     write_json(folder / "source.json", {"name": name, **stated, "files": files})
 
 
 def local_files(name: str, file: SourceFile) -> list[Obtained]:
-    """Return the user's own files at a ``file:`` address of entry ``name``, without reading them."""
+    """List the user's own files at a ``file:`` address, without reading them.
+
+    Args:
+        name: name of the catalogue entry, for error messages.
+    """
     pattern, paths = file.url.removeprefix("file:"), file.local_files
-    # glob skips folders that it cannot read.
+    # glob silently skips folders that it cannot read, so list each folder first to get an error.
     if "**" in pattern:
         for folder in glob.glob(f"{pattern[: pattern.index('**')]}**/", recursive=True):
             list_folder(folder)
@@ -104,10 +124,10 @@ def local_files(name: str, file: SourceFile) -> list[Obtained]:
         raise PipelineError(
             "your own file is not there",
             pattern,
-            where=f"{name} in the catalogue",
-            hint="put it there (from the project's root), or change the address in the catalogue",
+            where=f"catalogue entry {name}",
+            hint="put the file at this path (relative to the project's root), or change the address in the catalogue",
         )
-    # One file gets the catalogue's name.
+    # A single file is renamed to the path in the catalogue.
     if not file.has_wildcards:
         return [Obtained(file, paths[0], shared=False)]
     # "own/shelf-?/*.txt" -> "own"
@@ -120,7 +140,7 @@ def local_files(name: str, file: SourceFile) -> list[Obtained]:
 
 
 def with_local_paths(error: PipelineError, folder: Path, obtained: Iterable[Obtained]) -> PipelineError:
-    """In an error on files below ``folder``, name the user's own files of which they are copies."""
+    """Replace paths of copies below ``folder`` in an error by the paths of the user's own files."""
     value, where = error.value, error.where
     for item in obtained:
         copied, own = str(folder / item.file.path), str(item.local)
@@ -135,17 +155,17 @@ def _hub_files(name: str, source: Source) -> list[Obtained]:
         if file.scheme == "hub":
             files += hub.list_files(file)
     sums = {item.path: item.checksum for item in files if (item.checksum or "").startswith("sha256:")}
-    # All are checked before any is downloaded.
+    # Check all files before the first download starts.
     paths: set[str] = set()
     for item in files:
         where = f"{name}, {item.url}"
         if item.path in paths:
-            hint = "give the addresses different folders (path), or let only one of them match the file"
-            raise PipelineError("two hub addresses give one file", item.path, where=where, hint=hint)
+            hint = "set `path` of the two addresses to different folders, or let only one of them match the file"
+            raise PipelineError("two hub addresses match the same file", item.path, where=where, hint=hint)
         paths.add(item.path)
         locked = recorded(name, item.path)
         if locked and sums.get(item.path, str(locked)) != str(locked):
-            hint = f"the publisher changed the file: look into it, then fix the line in {LOCK}, or pin a commit"
+            hint = f"the publisher changed the file: inspect it, then correct its line in {LOCK}, or pin a commit"
             raise mismatch(item.path, locked, item.checksum, where, hint)
     headers = hub.authorization() if files else {}
     obtained = []
@@ -180,7 +200,7 @@ def _download(name: str, file: SourceFile, source: Source, headers: Mapping[str,
         except PipelineError:
             if fresh and not resumed:
                 raise
-            log.warning("%s: what was kept of an earlier download is wrong; fetching it again", file.path)
+            log.warning("%s: the file of an earlier download is damaged; fetching it again", file.path)
             fetch()
             sha256 = _verify(name, file, target, expected, delete=True)
         if expected is None:
@@ -189,13 +209,13 @@ def _download(name: str, file: SourceFile, source: Source, headers: Mapping[str,
 
 
 def _expected_checksum(name: str, file: SourceFile) -> Checksum | None:
-    # From the catalogue, the publisher's list, or the first download.
+    # Looks in the catalogue, then in the publisher's list, then in sources.lock. None: no checksum is known yet.
     if file.checksum:
         return Checksum.parse(file.checksum)
     if file.checksum_file is None:
         return recorded(name, file.path)
     file_name = file.url.rpartition("/")[2]
-    # The list kept of an earlier call may lack the file.
+    # The list that an earlier call downloaded may lack the file. If so, download the list again.
     for refresh in (False, True):
         checksum = find_in_list(published_list(file.checksum_file, refresh=refresh), file_name)
         if checksum:
@@ -217,17 +237,18 @@ def published_list(address: str, *, refresh: bool) -> str:
 
 
 def _verify(name: str, file: SourceFile, path: Path, expected: Checksum | None, *, delete: bool) -> str:
-    # Without an expected checksum, the size decides. Returns the sha256, or deletes a wrong file.
+    # Returns the file's SHA-256, or raises an error if the checksum or the size is wrong. Without an expected checksum,
+    # only the size is compared. `delete`: delete a wrong file.
     sums = digests(path, {"sha256"} | ({expected.algorithm} if expected else set()))
     size = path.stat().st_size
     if sums[expected.algorithm] == expected.digest if expected else file.bytes in (None, size):
         return sums["sha256"]
-    hint = "fetch or make the file again, or fix its checksum in the catalogue if it was changed on purpose"
+    hint = "restore the file; if you changed it on purpose, update its checksum in the catalogue"
     if delete:
         path.unlink()
         hint = (
-            "run the same command again; if it stays so, the publisher changed the file: look into it, then fix the "
-            "checksum in the catalogue or the line in sources.lock. The download was deleted"
+            "run the same command again, since the download was deleted; if the checksum is wrong again, the publisher "
+            "changed the file: inspect it, then update the checksum in the catalogue or the line in sources.lock"
         )
     actual = f"{size:,} bytes"
     if expected:

@@ -1,7 +1,7 @@
 """Scheme ``https``: downloads that resume, retry, and fall back on mirrors.
 
-The environment sets proxies (``HTTPS_PROXY``, ``NO_PROXY``) and certificates (``REQUESTS_CA_BUNDLE``; else the
-system's).
+Proxies are set by the environment variables ``HTTPS_PROXY`` and ``NO_PROXY``, certificates by ``REQUESTS_CA_BUNDLE``.
+The default is the system's certificates.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.names import shown_text
 from pipeline_src.base.progress import Progress, log
 
-# Failures in a row, each without progress, after which an address is given up.
+# After this many consecutive failures without progress, the next mirror is tried.
 ATTEMPTS = 4
-# After the n-th failure in a row, BACKOFF * 2 ** n seconds pass, at most MAX_WAIT, also if a server asks for more.
+# Seconds to wait after the n-th consecutive failure: BACKOFF * 2 ** n, or longer if the server asks for it, but never
+# more than MAX_WAIT.
 BACKOFF, MAX_WAIT = 0.5, 60.0
-# A connection is given up after TIMEOUT seconds without a byte, or SLOW_SECONDS with less than MIN_PROGRESS bytes.
+# A connection is closed after TIMEOUT seconds without a byte, or after SLOW_SECONDS with fewer than MIN_PROGRESS bytes.
 TIMEOUT, SLOW_SECONDS, MIN_PROGRESS = 60.0, 300.0, 1 << 16
-# The limit of a file whose size is unknown.
+# Maximum size of a file whose size the catalogue does not give.
 MAX_BYTES = 1 << 40
 BLOCK_BYTES = 1 << 18
 CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
@@ -50,7 +51,8 @@ class _Permanent(Exception):
 
 @dataclass
 class _Partial:
-    # An incomplete file that no checksum will check is resumed only by the server's ETag or date of change.
+    # An incomplete download. If no checksum is known (``checked`` is False), it is resumed only with the server's ETag
+    # or Last-Modified date, which shows that the file has not changed.
     path: Path
     size: int | None
     max_bytes: int
@@ -70,17 +72,22 @@ def download(
     max_bytes: int = MAX_BYTES,
     headers: Mapping[str, str] | None = None,
 ) -> None:
-    """Fetch the first of ``urls`` that answers into ``target``, which appears only when it is complete.
+    """Download a file from the first of several URLs that works.
 
-    An incomplete file is kept as ``<target>.partial``, and the next call asks only for the rest (HTTP Range).
+    ``target`` appears only when the file is complete. Until then the bytes are in ``<target>.partial``, and the next
+    call requests only the missing bytes (HTTP Range).
 
     Args:
-        size: number of bytes, if known; a longer reply is rejected.
-        checked: whether the caller verifies a checksum. If not, the reply itself must show that it is the complete and
-            right file (status 200, a length or chunks, some bytes, no page of HTML), and no later call resumes.
-        max_bytes: maximum number of bytes if ``size`` is unknown.
-        headers: sent with each request to Hugging Face's hub; requests takes ``Authorization`` out of a request that
-            was redirected to another host.
+        urls: the address and its mirrors, in the order in which they are tried.
+        size: number of bytes, if known. A longer reply is rejected.
+        checked: whether the caller verifies a checksum afterwards. If False, the reply must look complete (status
+            200, a length or chunked encoding, not empty, no HTML page), and a later call starts from the beginning.
+        max_bytes: maximum number of bytes if ``size`` is None.
+        headers: extra headers, such as the token for Hugging Face's hub. After a redirect to another host, `requests`
+            removes ``Authorization``.
+
+    Raises:
+        PipelineError: no URL works, or the disk is full.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = _Partial(target.with_name(f"{target.name}.partial"), size, max_bytes, checked)
@@ -102,7 +109,7 @@ def download(
             "no space left on the disk",
             partial.path,
             where=url,
-            hint="free some and run the same command again; a download with a checksum resumes",
+            hint="free some space and run the same command again; a download with a checksum resumes",
         ) from None
     finally:
         if not checked:
@@ -113,8 +120,8 @@ def download(
         "download failed",
         urls[0],
         where="\n          ".join(failures),
-        hint=f"{login}check the network, proxy and addresses, then run the same command again; or fetch the file by "
-        "other means and name it as file:… in the catalogue",
+        hint=f"{login}check the network, proxy and addresses, then run the same command again; or download the file by "
+        "hand and write file:PATH as its url in the catalogue",
     )
 
 
@@ -123,7 +130,7 @@ def _fetch(url: str, partial: _Partial, headers: Mapping[str, str]) -> None:
     with open_session(url) as session:
         session.headers.update(headers)
         if headers:
-            # Without `auth`, ~/.netrc would replace the header.
+            # Setting `auth` keeps `requests` from replacing the Authorization header by a login from ~/.netrc.
             session.auth = lambda request: request
         while True:
             before = partial.num_bytes
@@ -139,11 +146,11 @@ def _fetch(url: str, partial: _Partial, headers: Mapping[str, str]) -> None:
 
 
 def open_session(url: str) -> requests.Session:
-    # From an https address, redirects to http are not followed.
+    # For an https URL, the session cannot follow redirects to http.
     session = requests.Session()
     session.headers.update(HEADERS)
     paths = ssl.get_default_verify_paths()
-    # True stands for certifi's certificates, without those that a site has added.
+    # Prefer the system's certificates, to which an institution may have added its own. True means certifi's.
     session.verify = paths.cafile or paths.capath or True
     if url.startswith("https:"):
         del session.adapters["http://"]
@@ -153,7 +160,7 @@ def open_session(url: str) -> requests.Session:
 def _fetch_once(session: requests.Session, url: str, partial: _Partial) -> None:
     start = partial.num_bytes if partial.checked or partial.etag else 0
     response = _open(session, url, start, partial.etag)
-    # 416: the server's file is shorter than the part that is here.
+    # Status 416: the server's file is shorter than the partial file, so download it from the beginning.
     if response.status_code == 416:
         response.close()
         start, response = 0, _open(session, url, 0, "")
@@ -163,7 +170,7 @@ def _fetch_once(session: requests.Session, url: str, partial: _Partial) -> None:
             match = CONTENT_RANGE.fullmatch(content_range)
             if match is None or int(match[1]) != start:
                 partial.path.unlink()
-                raise _Permanent(f"a part that was not asked for: {shown_text(content_range)}")
+                raise _Permanent(f"the server sent another byte range than requested: {shown_text(content_range)}")
             is_complete = int(match[2]) + 1 == int(match[3])
         else:
             start, is_complete = 0, True
@@ -172,7 +179,7 @@ def _fetch_once(session: requests.Session, url: str, partial: _Partial) -> None:
         _save(response, partial, start)
     # A server may send less than was requested.
     if not is_complete:
-        raise _Temporary(f"only a part of the rest: {shown_text(content_range)}")
+        raise _Temporary(f"the server sent only a part of the requested bytes: {shown_text(content_range)}")
 
 
 def _open(session: requests.Session, url: str, start: int, etag: str) -> requests.Response:
@@ -193,7 +200,7 @@ def _open(session: requests.Session, url: str, start: int, etag: str) -> request
 
 
 def _reason(error: Exception) -> str:
-    # requests and urllib3 wrap the cause of an error in up to two errors of their own.
+    # requests and urllib3 wrap the cause in up to two exceptions of their own. Show the cause.
     inner = error.args[0] if error.args else error
     return shown_text(getattr(inner, "reason", None) or inner) or type(error).__name__
 
@@ -203,13 +210,13 @@ def _check_reply(response: requests.Response, url: str, partial: _Partial) -> No
         raise _Permanent(f"HTTP {response.status_code} {shown_text(response.reason)}")
     encoding = response.headers.get("Content-Encoding", "").strip().lower()
     if encoding not in ("identity", ""):
-        raise _Permanent(f"compressed ({shown_text(encoding)}), which was not asked for")
+        raise _Permanent(f"the server sent a compressed reply ({shown_text(encoding)}), which was not requested")
     if partial.checked:
         return
     if "text/html" in response.headers.get("Content-Type", "").lower() and not url.endswith((".html", ".htm")):
-        raise _Permanent("a page of HTML, and no checksum is known")
+        raise _Permanent("the server sent an HTML page instead of the file")
     if response.raw.length_remaining is None and partial.size is None and not response.raw.chunked:
-        raise _Permanent("the server gives no length and the catalogue no checksum: a partial file would pass")
+        raise _Permanent("cannot tell whether the file is complete: no length from the server, no checksum known")
 
 
 def _save(response: requests.Response, partial: _Partial, start: int) -> None:
@@ -217,9 +224,9 @@ def _save(response: requests.Response, partial: _Partial, start: int) -> None:
     total = partial.size if length is None else start + length
     limit = partial.max_bytes if partial.size is None else partial.size
     if total is not None and total > limit:
-        raise _Permanent(f"{total:,} bytes, more than the {limit:,} it may have")
+        raise _Permanent(f"the file has {total:,} bytes, more than the limit of {limit:,}")
     usage = shutil.disk_usage(partial.path.parent)
-    # Some file systems tell no size.
+    # Some file systems report a total size of 0. Skip the check there.
     if total is not None and usage.total and total - partial.num_bytes > usage.free:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with open(partial.path, "ab" if start else "wb") as file, Progress(partial.path.stem, total, "B") as progress:
@@ -229,13 +236,13 @@ def _save(response: requests.Response, partial: _Partial, start: int) -> None:
             progress.advance(len(block))
             if file.tell() > limit:
                 partial.path.unlink()
-                raise _Permanent(f"more than the {limit:,} bytes it may have")
+                raise _Permanent(f"the file has more than the limit of {limit:,} bytes")
     if not partial.checked and not partial.num_bytes and partial.size != 0:
-        raise _Permanent("an empty file")
+        raise _Permanent("the file is empty")
 
 
 def _blocks(response: requests.Response) -> Iterator[bytes]:
-    # Errors of the network become _Temporary, so that an OSError is the disk's.
+    # Network errors become _Temporary here, so any OSError that the caller sees is a disk error.
     since, received = time.monotonic(), 0
     while True:
         try:
@@ -248,6 +255,6 @@ def _blocks(response: requests.Response) -> Iterator[bytes]:
         received += len(block)
         if received >= MIN_PROGRESS:
             since, received = time.monotonic(), 0
-        # TIMEOUT starts again with every byte.
+        # Needed besides TIMEOUT, which starts again with each byte received.
         elif time.monotonic() > since + SLOW_SECONDS:
             raise _Temporary(f"{received:,} bytes in {SLOW_SECONDS:g} s")

