@@ -16,9 +16,9 @@ from pipeline_src.study.filters import FiltersParams
 from pipeline_src.study.schema import ByPhase, ListedOnce, Name, Section
 
 SENTENCES = Path(__file__).parents[1] / "text/sentences.yaml"
-# Every part that the publisher lists.
+# `parts: [all]` means every part that the publisher lists.
 ALL_PARTS = ("all",)
-# Five special tokens and one entry; byte_bpe also has 256 bytes.
+# Five special tokens and one other entry. Byte-level BPE also needs an entry for each of the 256 bytes.
 MIN_VOCAB_SIZE = {"wordpiece": 6, "byte_bpe": 262, "unigram": 6}
 
 
@@ -31,18 +31,20 @@ class SourceParams(Section):
     """A source of text: the keys that every kind of source has.
 
     Attributes:
-        entry: ``from`` in params.yaml: an entry of ``catalogue/sources``.
-        date: date of the dump in Wikimedia's form (``20260901``), if the entry's addresses need a date.
-        parts: parts of the entry, by the names in its addresses, or ``all``; empty if the entry has no parts.
-        language: ISO 639 code of the language whose rules split sentences; ``und`` for the general rules. Null: the
-            language of the dump or of the catalogue's entry, or else ``en``.
-        segmenter: function of an installed package that cuts text without spaces into words, for masks of whole words,
-            as ``MODULE:FUNCTION`` (``jieba:lcut``); null if spaces and the vocabulary's subwords tell words apart.
-        min_words: documents with fewer words are dropped (counted as ``too_short``). Words end at white space; two
-            characters of Chinese or Japanese, or five letters of Thai and its like, count as a word.
-        max_words: maximum number of words of the source; documents are chosen by their ids, and the others are counted
-            as ``beyond_max_words``. Null keeps all documents.
-        filters: rules that drop documents; books are cut into documents first. ``{}`` for no rules.
+        entry: name of an entry of ``catalogue/sources``. The key in params.yaml is ``from``.
+        date: date of the dump in Wikimedia's format (``20260901``), if the entry's addresses need a date.
+        parts: names of the dump's parts, as in the addresses, or ``all``. Empty if the entry has no parts.
+        language: ISO 639 code of the language whose rules split sentences, or ``und`` for the general rules. Null: the
+            language of the dump or the catalogue entry, or ``en`` if there is none.
+        segmenter: function that splits text without spaces into words, for whole-word masking. It is written as
+            ``MODULE:FUNCTION`` (``jieba:lcut``) and its package must be installed. Null: words are found by spaces and
+            the vocabulary's subwords.
+        min_words: documents with fewer words are dropped (and counted as ``too_short``). Words are separated by white
+            space. In scripts without spaces, two characters (Chinese, Japanese) or five letters (Thai and similar
+            scripts) count as a word.
+        max_words: maximum number of words in total. Which documents are kept depends on a hash of their ids; dropped
+            documents are counted as ``beyond_max_words``. Null keeps all documents.
+        filters: rules that drop documents. Books are split into documents first. ``{}``: no rules.
     """
 
     model_config = ConfigDict(populate_by_name=True)
@@ -66,26 +68,26 @@ class SourceParams(Section):
     def _known_language(cls, language: str | None) -> str | None:
         if language not in (None, *known_languages()):
             known = ", ".join(known_languages())
-            raise ValueError(f"no sentence rules for it; there are {known} (und: general rules)")
+            raise ValueError(f"no sentence rules for this language; use one of {known} (und: general rules)")
         return language
 
     @field_validator("segmenter")
     @classmethod
     def _installed_segmenter(cls, segmenter: str | None) -> str | None:
-        # The stage imports it; here, text in params.yaml must not make anything run.
+        # Only check that the package is installed. Importing it here would let params.yaml run arbitrary code.
         module = (segmenter or "").partition(":")[0]
         if module and not distributions_of(module):
             package = module.partition(".")[0]
-            raise ValueError(f"{package} is no installed package; pip install it, or name another (jieba:lcut)")
+            raise ValueError(f"package {package} is not installed; install it, or use another such as jieba:lcut")
         return segmenter
 
 
 class WikipediaParams(SourceParams):
-    """A dump of a Wikipedia; every article is a document.
+    """A dump of a Wikipedia. Each article becomes a document.
 
     Attributes:
-        lists: ``sentences`` keeps the items of lists that are whole sentences, each as a paragraph. ``drop``, the
-            default, keeps none, as in the paper ("ignore lists, tables, and headers", section 3.1). Optional.
+        lists: ``sentences`` keeps each list item that is a whole sentence, as a paragraph. ``drop`` removes all lists,
+            as in the paper ("ignore lists, tables, and headers", section 3.1). The key may be left out: ``drop``.
     """
 
     kind: Literal["wikipedia"] = "wikipedia"
@@ -93,16 +95,18 @@ class WikipediaParams(SourceParams):
 
 
 class FilesParams(SourceParams):
-    """Files of text.
+    """Files of text: plain text, HTML, EPUB, JSONL or Parquet.
 
     Attributes:
-        sentences_per_document: lines per document, if a file has a sentence per line and no documents (BookCorpus).
-        encoding: Python's name of the text files' encoding, such as ``cp1252``; null detects it.
-        undecodable: for a file that is no text, a damaged EPUB or of unknown encoding: ``drop`` counts and logs it,
-            ``error`` stops.
-        text_column: name of the text's column in JSONL and Parquet.
-        near_duplicates: a text whose 5-word shingles have at least this Jaccard similarity with those of an earlier
-            text of the source is dropped as a copy; null drops only exact copies.
+        sentences_per_document: number of lines per document, for a file with one sentence per line and no marked
+            documents (BookCorpus).
+        encoding: Python's name of the text files' encoding, such as ``cp1252``. Null detects the encoding.
+        undecodable: what to do with a file that cannot be read as text (binary, a damaged EPUB, an unknown encoding).
+            ``drop`` skips, counts and logs the file; ``error`` stops the stage.
+        text_column: name of the column with the text, in JSONL and Parquet.
+        near_duplicates: threshold of near-duplicate removal within the source. A text is dropped if the Jaccard
+            similarity of its 5-word shingles with those of an earlier text is at least this value. Null drops only
+            exact copies.
     """
 
     sentences_per_document: int = Field(default=1000, ge=2, le=10_000_000)
@@ -113,13 +117,13 @@ class FilesParams(SourceParams):
 
 
 class BooksParams(FilesParams):
-    """Books: boilerplate is removed, and a long book becomes several documents, cut at its headings."""
+    """Books. Boilerplate is removed, and a long book is split at its headings into several documents."""
 
     kind: Literal["books"] = "books"
 
 
 class TextParams(FilesParams):
-    """Any text: a document is a whole file, or a row of JSONL or Parquet, with all of its paragraphs."""
+    """Any text. A document is a whole file or a row of JSONL or Parquet; all its paragraphs are kept."""
 
     kind: Literal["text"] = "text"
 
@@ -131,12 +135,13 @@ class CorpusParams(Section):
     """The sources of text, the validation set, and the overlap with evaluation sets.
 
     Attributes:
-        sources: name -> source; all stages read the sources in the order of their names.
-        validation: fraction of documents (up to 0.5) that are not trained on, but measure the validation loss.
-        decontaminate: ``report`` counts the overlap with tasks made from Wikipedia; ``remove`` also drops training
-            documents that share a run of 13 words with an evaluation set of a fetched task (official, or your own).
-        near_duplicates: ``tokenize`` drops a document whose 5-word shingles have at least this Jaccard similarity with
-            those of an earlier document of any source; null drops only exact copies from another source.
+        sources: name -> source. All stages read the sources in alphabetical order.
+        validation: fraction of documents (up to 0.5) held out to measure the validation loss.
+        decontaminate: ``report`` counts the overlap with tasks made from Wikipedia. ``remove`` also drops training
+            documents that share 13 consecutive words with an evaluation set of a fetched task (official or your own).
+        near_duplicates: threshold of near-duplicate removal across all sources (stage ``tokenize``). A document is
+            dropped if the Jaccard similarity of its 5-word shingles with those of an earlier document is at least this
+            value. Null drops only exact copies from another source.
     """
 
     sources: dict[Name, AnySource] = Field(min_length=1)
@@ -146,7 +151,7 @@ class CorpusParams(Section):
 
     def source(self, name: str) -> AnySource:
         if name not in self.sources:
-            hint = f"name {', '.join(sorted(self.sources))}"
+            hint = f"use one of {', '.join(sorted(self.sources))}"
             raise PipelineError("no such source", name, where="corpus.sources in params.yaml", hint=hint)
         return self.sources[name]
 
@@ -155,20 +160,21 @@ class VocabularyParams(Section):
     """The vocabulary.
 
     Attributes:
-        kind: ``wordpiece`` (BERT, ELECTRA, DistilBERT), ``byte_bpe`` (RoBERTa; DeBERTa v1), ``unigram`` (ALBERT;
-            DeBERTa v3), or ``given``: that of ``pretrain.init_from``; of the other keys, only ``num_added_tokens``
-            counts.
-        vocab_size: number of entries, special tokens and single characters included; 30,000 in the paper (section 3),
-            30,522 in the released uncased vocabulary. Ids take 16 bits with up to 65,536 entries, else 32.
-        lowercase: lower-case text and strip accents (the uncased models).
-        min_frequency: the vocabulary is not learnt from rarer words (in byte-level BPE: rarer pairs).
-        limit_alphabet: maximum number of single characters; rarer characters become [UNK]. Only for WordPiece.
-        unused: entries reserved for later use, [unused0] to [unusedN-1], placed as in the released vocabularies (994
-            in the uncased one): up to 99 of them right after [PAD], the rest after [MASK]. Only for WordPiece.
-        max_word_length: in characters; longer words become [UNK]. 100 in transformers, 200 in google-research/bert.
-            Byte-level BPE and unigram split longer words, and unigram does not learn from them.
-        num_added_tokens: entries added to a ``given`` WordPiece vocabulary, learnt from the words that it splits; they
-            first replace its entries [unusedN].
+        kind: algorithm. ``wordpiece``: BERT, ELECTRA, DistilBERT. ``byte_bpe``: RoBERTa, DeBERTa v1. ``unigram``:
+            ALBERT, DeBERTa v3. ``given``: the vocabulary of the model ``pretrain.init_from``; then all other keys
+            except ``num_added_tokens`` are ignored.
+        vocab_size: number of entries, including special tokens and single characters. 30,000 in the paper (section 3),
+            30,522 in the released uncased vocabulary. Token ids take 16 bits up to 65,536 entries, else 32.
+        lowercase: whether to lower-case text and strip accents (the uncased models).
+        min_frequency: words that occur less often (in byte-level BPE: pairs) are ignored in training.
+        limit_alphabet: maximum number of single characters. Rarer characters become [UNK]. Only for WordPiece.
+        unused: number of reserved entries, [unused0] to [unusedN-1]; 994 in the released uncased vocabulary. As there,
+            the first 99 follow [PAD], and all further ones follow [MASK]. Only for WordPiece.
+        max_word_length: maximum length of a word in characters. Longer words become [UNK]. 100 in transformers, 200 in
+            google-research/bert. Byte-level BPE and unigram split longer words instead, and unigram is not trained on
+            them.
+        num_added_tokens: number of entries to add to a ``given`` WordPiece vocabulary. They are learnt from the words
+            that the vocabulary splits into subwords, and take the places of its [unusedN] entries first.
     """
 
     kind: Literal["wordpiece", "byte_bpe", "unigram", "given"] = "wordpiece"
@@ -192,7 +198,7 @@ class VocabularyParams(Section):
         if self.unused and self.kind != "wordpiece":
             raise ValueError(f"unused ({self.unused}) is only for kind: wordpiece; set it to 0")
         if self.unused + 5 >= self.vocab_size:
-            raise ValueError(f"unused ({self.unused}) and 5 special tokens leave none of {self.vocab_size} entries")
+            raise ValueError(f"unused ({self.unused}) and 5 special tokens fill all {self.vocab_size} entries")
         return self
 
 
@@ -200,7 +206,7 @@ Length = Annotated[int, Field(ge=8, le=8192)]
 
 
 class Lengths(ByPhase):
-    """Tokens per example in each phase of pretraining, [CLS] and [SEP] included."""
+    """Maximum number of tokens per example in each phase, including [CLS] and [SEP]."""
 
     __pydantic_extra__: dict[str, Length] = Field(init=False)
     phase1: Length
@@ -215,24 +221,26 @@ class ExamplesParams(Section):
     """The sampling of sentence pairs.
 
     Attributes:
-        max_seq_length: longest example of each phase; 128 and 512 in the paper (appendix A.2).
-        full_length_share: phase -> share of its training examples that have the full length; shorter ones are left out
-            at random. Optional; other phases have all examples.
-        dupe_factor: passes over the corpus, each with its own pairs and masks (same name in google-research/bert).
-        short_seq_prob: probability that a document is cut into shorter examples (google-research/bert).
-        random_next_prob: probability that sentence B is replaced by text of another document (with ``sop``: that A and
-            B are swapped); 0.5 in the paper (section 3.1). A chunk of one sentence has no second part and always gets a
-            random B, as in google-research/bert, so that more pairs are random in the end: 54 % at length 128, 60 % at
-            64; not with ``nsp_balanced``.
-        pair_objective: what is predicted of two segments. ``nsp``: whether B follows A, or is of another document (the
-            paper, section 3.1); ``nsp_balanced``: the same, but a chunk of one sentence takes the next one too, and a
-            document's last sentence the one before it, so that ``random_next_prob`` holds for all pairs except in
-            documents of one sentence; ``sop``: whether B follows A, or A follows B (ALBERT, Lan et al. 2020, section
-            3.1); ``none``: there is one segment of full sentences, for MLM alone ("No NSP" of the paper, section 5.1).
-        weights: source -> its share of the training examples, in any unit; for all sources, or null. A source that is
-            too short for its share repeats, with other pairs and masks; of one that is too long, examples are left out.
-        temperature: used instead of weights: a source's share is proportional to its training tokens to this power; 0.7
-            in multilingual BERT, 1 for shares by size.
+        max_seq_length: maximum number of tokens of an example, by phase; 128 and 512 in the paper (appendix A.2).
+        full_length_share: phase -> fraction of its training examples that have the full length. To reach it, shorter
+            examples are left out at random. The key may be left out; phases that are not listed keep all examples.
+        dupe_factor: number of passes over the corpus, each with its own pairs and masks (as in google-research/bert).
+        short_seq_prob: probability that a document is cut into shorter examples (as in google-research/bert).
+        random_next_prob: probability that segment B is replaced by text from another document (with ``sop``: that A and
+            B are swapped); 0.5 in the paper (section 3.1). As in google-research/bert, a chunk with a single sentence
+            has no second part and always gets a random B. So the actual fraction is higher: 54 % at length 128, 60 % at
+            length 64. ``nsp_balanced`` avoids this.
+        pair_objective: what is predicted about the two segments.
+            ``nsp``: whether B follows A or is from another document (paper, section 3.1).
+            ``nsp_balanced``: the same, but a chunk with a single sentence also takes the next sentence (at the end of a
+            document: the previous one). Then ``random_next_prob`` is exact, except for documents of one sentence.
+            ``sop``: whether B follows A or A follows B (ALBERT, Lan et al. 2020, section 3.1).
+            ``none``: an example is one segment of full sentences, for MLM alone ("No NSP" in the paper, section 5.1).
+        weights: source -> weight of its training examples; all sources or null. Weights are relative, so any unit will
+            do. A source that is too short repeats with other pairs and masks. If a source is too long, some of its
+            examples are left out.
+        temperature: alternative to ``weights``. A source's share is proportional to (its training tokens) **
+            temperature; 0.7 in multilingual BERT. 1 means shares by size.
     """
 
     max_seq_length: Lengths
@@ -249,20 +257,22 @@ class ExamplesParams(Section):
         if self.weights is not None and self.temperature is not None:
             raise ValueError("weights and temperature both give shares; set one of them to null")
         if self.weights is not None and not sum(self.weights.values()):
-            raise ValueError(f"weights sum to nothing ({self.weights}); give at least one source a weight above 0")
+            raise ValueError(f"all weights are 0 ({self.weights}); give at least one source a weight above 0")
         return self
 
 
 class WordVectorsParams(Section):
-    """Static vectors: Word2Vec (Mikolov et al. 2013) by `gensim`.
+    """Static word vectors: Word2Vec (Mikolov et al. 2013), trained with gensim.
+
+    The defaults of ``window``, ``negative``, ``sample`` and ``epochs`` are gensim's.
 
     Attributes:
-        method: ``cbow`` predicts a token from the mean of its context, ``skip_gram`` the context from a token.
-        width: size of a vector; 300 in GLUE's baselines (Wang et al. 2019).
-        window: maximum number of context tokens on either side; 5 in gensim.
-        negative: negative samples; 5 in gensim.
-        sample: relative frequency above which tokens are downsampled; 0.001 in gensim.
-        epochs: passes over the text; 5 in gensim.
+        method: ``cbow`` predicts a token from the mean of its context, ``skip_gram`` predicts the context from a token.
+        width: dimension of a vector; 300 in GLUE's baselines (Wang et al. 2019).
+        window: maximum number of context tokens on each side.
+        negative: number of negative samples per token.
+        sample: relative frequency above which tokens are downsampled.
+        epochs: number of passes over the text.
     """
 
     method: Literal["cbow", "skip_gram"] = "cbow"

@@ -1,8 +1,10 @@
-"""The key ``filters`` of a source: groups of rules of published corpora that drop documents.
+"""params.yaml: the key ``filters`` of a source, groups of rules that drop documents.
 
-``filters: {gopher_quality: {min_words: 20}}`` switches on one group and changes one of its thresholds; other groups
-stay off. A threshold of null switches off a rule. The defaults are the published figures and never change, so they may
-be left out of params.yaml. ``pipeline_src/text/filters.py`` applies the rules, and calls them ``GROUP.KEY``.
+The rules are those of published corpora. ``filters: {gopher_quality: {min_words: 20}}`` switches on one group and
+changes one of its thresholds; all other groups stay off. A threshold of null switches off a single rule. The defaults
+are the published thresholds. They never change, so they may be left out of params.yaml.
+
+``pipeline_src/text/filters.py`` applies the rules, and counts dropped documents by ``GROUP.KEY``.
 """
 
 from __future__ import annotations
@@ -23,19 +25,21 @@ STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
 class GopherQuality(Section):
     """Quality rules of Gopher's MassiveText (Rae et al. 2021, arXiv:2112.11446, appendix A.1).
 
-    Words are separated by white space, or cut by length in scripts without spaces (``text/words.py``). The first four
+    Words are separated by white space, or split by length in scripts without spaces (``text/words.py``). The first four
     rules ignore words that consist of symbols.
 
     Attributes:
         min_words, max_words: number of words.
-        min_mean_word_length, max_mean_word_length: characters per word; one of Han or kana counts as 2.5.
-        max_hashes_per_word, max_ellipses_per_word: number of ``#``, and of ``...`` and ``…``, per word.
+        min_mean_word_length, max_mean_word_length: mean number of characters per word. A Han or kana character counts
+            as 2.5.
+        max_hashes_per_word: number of ``#`` divided by the number of words.
+        max_ellipses_per_word: number of ``...`` and ``…`` divided by the number of words.
         max_bullet_lines: fraction of lines that begin with ``•`` or ``-``.
         max_ellipsis_lines: fraction of lines that end with an ellipsis.
         min_alphabetic_words: fraction of words with a letter.
-        min_stop_words: how many different ``stop_words`` occur.
-        stop_words: frequent words; for a language other than English, change them or set min_stop_words to null. They
-            say nothing about a text in a script without spaces, unless some of them are in such a script.
+        min_stop_words: number of different ``stop_words`` that occur.
+        stop_words: frequent words. For a language other than English, change the list or set min_stop_words to null.
+            The rule is skipped for a text in a script without spaces, unless a stop word is in such a script.
     """
 
     partial: ClassVar[bool] = True
@@ -57,12 +61,13 @@ class GopherRepetition(Section):
     """Repetition rules of Gopher's MassiveText (Rae et al. 2021, arXiv:2112.11446, table A1).
 
     Attributes:
-        max_duplicate_paragraphs, max_duplicate_paragraph_chars: fraction of paragraphs (between blank lines) that
-            repeat an earlier one, and the fraction of the text's characters in them. Text that this project has cleaned
-            has no blank lines, and always passes.
+        max_duplicate_paragraphs: fraction of paragraphs that repeat an earlier one. Paragraphs are separated by blank
+            lines. Text that this project has cleaned has no blank lines, so it always passes.
+        max_duplicate_paragraph_chars: fraction of the text's characters that are in such paragraphs.
         max_duplicate_lines, max_duplicate_line_chars: the same for lines.
-        max_top_2_gram, ...: fraction of the text's characters in its most frequent run of two (three, four) words.
-        max_duplicate_5_grams, ...: fraction of the text's characters in repeated runs of five (to ten) words.
+        max_top_2_gram, ...: fraction of the text's characters that are in its most frequent 2-gram (3-gram, 4-gram) of
+            words.
+        max_duplicate_5_grams, ...: fraction of the text's characters that are in repeated 5-grams (to 10-grams).
     """
 
     partial: ClassVar[bool] = True
@@ -83,14 +88,16 @@ class GopherRepetition(Section):
 
 
 class C4(Section):
-    """C4's rules for documents (Raffel et al. 2020, JMLR 21(140), section 2.2).
+    """C4's document rules (Raffel et al. 2020, JMLR 21(140), section 2.2).
 
-    C4 also removes single lines; here the rules only ignore them. These are lines that do not end in ``.``, ``?``,
-    ``!``, a quotation mark or another script's full stop (in Thai and Lao, a letter), that have fewer than three words
-    or a word of over 1,000 characters, or that name JavaScript or a policy on cookies or privacy.
+    C4 also removes single lines. Here such lines stay in the text, but the rules ignore them. A line is ignored if
+
+    - it does not end in ``.``, ``?``, ``!``, a quotation mark or another script's full stop (Thai, Lao: a letter),
+    - it has fewer than three words, or a word of over 1,000 characters, or
+    - it mentions JavaScript, or a policy on cookies or privacy.
 
     Attributes:
-        max_lorem_ipsum: number of "lorem ipsum" in a line.
+        max_lorem_ipsum: number of times that "lorem ipsum" occurs in a line.
         max_curly_brackets: number of ``{`` in a line.
         min_sentences: number of sentences in all lines that are not ignored.
     """
@@ -106,10 +113,10 @@ class FineWeb(Section):
     """FineWeb's quality rules (Penedo et al. 2024, arXiv:2406.17557, section 3.5). Blank lines do not count.
 
     Attributes:
-        min_punctuated_lines: fraction of lines that end with a sentence's final punctuation, of any script.
-        max_short_lines: fraction of lines of up to 30 characters, or 12 of Han or kana.
-        max_duplicate_line_chars: fraction of characters in lines that repeat an earlier line.
-        max_newlines_per_word: line ends per word.
+        min_punctuated_lines: fraction of lines that end with sentence-final punctuation of any script.
+        max_short_lines: fraction of lines with up to 30 characters (Han and kana: 12).
+        max_duplicate_line_chars: fraction of the text's characters that are in lines that repeat an earlier line.
+        max_newlines_per_word: number of line ends divided by the number of words.
     """
 
     partial: ClassVar[bool] = True
@@ -121,10 +128,11 @@ class FineWeb(Section):
 
 
 class Language(Section):
-    """Identification of the document's language by py3langid, an optional package.
+    """Language identification with the optional package py3langid.
 
     Attributes:
-        min_probability: lowest probability of the source's language; 0.65 as in FineWeb, which uses another library.
+        min_probability: minimum probability of the source's language. 0.65 is FineWeb's threshold, but FineWeb uses
+            another library.
     """
 
     partial: ClassVar[bool] = True
@@ -133,11 +141,11 @@ class Language(Section):
 
 
 class FiltersParams(Section):
-    """Groups of rules, applied in this order; a document is dropped by the first rule that refuses it.
+    """Groups of rules, applied in the order of the attributes until a rule drops the document.
 
     Attributes:
-        gopher_quality, gopher_repetition, c4, fineweb, language: thresholds that differ from the published ones; ``{}``
-            if none does. A group that is left out is off.
+        gopher_quality, gopher_repetition, c4, fineweb, language: thresholds that differ from the published ones. ``{}``
+            uses all published thresholds. A group that is left out is off.
     """
 
     partial: ClassVar[bool] = True

@@ -19,7 +19,7 @@ Frozen = Literal[
 
 
 def _as_list(value: Any) -> Any:
-    # people type `-S finetune.defaults.epochs=1`
+    # A single number is allowed too, as in `-S finetune.defaults.epochs=1`.
     return value if isinstance(value, list | tuple) else (value,)
 
 
@@ -33,35 +33,36 @@ class TaskHyperparameters(Section):
     """Hyperparameters of a task (paper, appendix A.3 and section 4).
 
     Attributes:
-        learning_rates, epochs, batch_sizes: each a number or a list. Every combination is trained, and the best by the
-            development set is kept. The defaults are section 4.1's.
-        random_learning_rates, random_epochs: the same for random weights, which often need more epochs; null: those of
-            the pretrained weights. A baseline is fair only at the best point of its own grid.
+        learning_rates, epochs, batch_sizes: a number or a list each. Every combination (grid point) is trained, and the
+            best on the development set is kept. The defaults are those of section 4.1.
+        random_learning_rates, random_epochs: the grid for random initial weights, which often need more epochs. Null:
+            the same values as for the pretrained weights.
         max_length: maximum number of tokens in a sequence.
         random_baseline: whether to train from random weights too, as a baseline of the score.
-        dropout: rate in fine-tuning, for hidden states, attention probabilities and the head; null: the encoder's
-            rates.
-        select: the epoch whose weights are kept: the ``last``, or the ``best`` by the main metric on the first
-            evaluation set, which is then no longer unseen.
-        pooling: what the output layer of a task with one answer per text reads. ``cls``: the first token, through the
-            pooler (paper, figure 4). ``first_last``: the sum of embeddings and last layer, averaged over all tokens but
-            the first and the last, without pooler (Su et al. 2021, Whitening Sentence Representations). It changes
-            nothing if an LSTM reads the tokens, or for word vectors, which are always averaged.
-        reinit_layers: number of top blocks that start from random weights, together with the pooler: pretraining has
-            specialised them (Zhang et al. 2020, Revisiting few-sample BERT fine-tuning, section 5).
-        class_weights: ``balanced`` weighs an example's loss by n / (k n_c), as scikit-learn's ``compute_class_weight``
-            has it: n training examples of k classes, n_c of them of the example's class. The loss is that of torch's
-            CrossEntropyLoss. null: all count alike. It is for classification and tagging; other kinds, regressions and
-            students of a teacher are trained without it.
-        label_counts: the task is also learnt from random parts of the training file with these numbers of examples,
-            each at the best point of the grid, for the figure on what a label is worth. Numbers above the file's are
-            left out. With a teacher all are left out.
-        feature_layers: layers of a frozen encoder that feed the task's LSTM (section 5.3, table 7); null fine-tunes.
-        layer_epochs: with a teacher, epochs of learning its layers, before ``epochs`` of learning its logits; 20 in
-            TinyBERT (Jiao et al. 2020, section 4.2). 0 skips the layers.
-        layer_learning_rate: constant learning rate while layers are learnt; 5e-5 in TinyBERT.
-        num_augmentations: with a teacher, augmented copies of each text; 30 in TinyBERT, 20 for SST-2 and QNLI,
-            10 for MNLI and QQP (huawei-noah/Pretrained-Language-Model, data_augmentation.py).
+        dropout: dropout rate for hidden states, attention probabilities and the head. Null: the encoder's rates.
+        select: epoch whose weights are kept: the ``last``, or the ``best`` by the main metric on the first evaluation
+            set. With ``best``, scores on that set are optimistic, since it selected the model.
+        pooling: input of the output layer, for tasks with one answer per text.
+            ``cls``: the first token, through the pooler (paper, figure 4).
+            ``first_last``: the sum of embeddings and last layer, averaged over all tokens except the first and the
+            last, without pooler (Su et al. 2021, Whitening Sentence Representations).
+            No effect if an LSTM reads the tokens, nor for word vectors, which are always averaged.
+        reinit_layers: number of top blocks that are re-initialized at random, together with the pooler, since
+            pretraining has specialised them (Zhang et al. 2020, Revisiting few-sample BERT fine-tuning, section 5).
+        class_weights: ``balanced`` weights a loss by n / (k n_c), as scikit-learn's ``compute_class_weight`` does.
+            Here n is the number of training examples, k of classes, and n_c of examples of this example's class. The
+            weights are applied as in torch's CrossEntropyLoss. Null: all examples count alike. Only for classification
+            and tagging; no effect for regressions, other kinds of tasks, and students of a teacher.
+        label_counts: numbers of training examples, for the plot of score against number of labels. For each number, the
+            model is also trained on a random subset of this size, with the best hyperparameters of the grid. Numbers
+            larger than the training file are skipped. With a teacher, all are skipped.
+        feature_layers: layers of a frozen encoder that are the input of the task's LSTM (section 5.3, table 7). Null:
+            the encoder is fine-tuned.
+        layer_epochs: with a teacher, number of epochs that imitate its layers, followed by ``epochs`` that imitate its
+            logits; 20 in TinyBERT (Jiao et al. 2020, section 4.2). 0 skips the layers.
+        layer_learning_rate: constant learning rate while the layers are imitated; 5e-5 in TinyBERT.
+        num_augmentations: with a teacher, number of augmented copies of each text. 30 in TinyBERT, except 20 for SST-2
+            and QNLI, 10 for MNLI and QQP (huawei-noah/Pretrained-Language-Model, data_augmentation.py).
     """
 
     learning_rates: Rates = (5e-5, 4e-5, 3e-5, 2e-5)
@@ -94,19 +95,22 @@ class FinetuneParams(Section):
     """Fine-tuning.
 
     Attributes:
-        model: folder of the initial encoder: this study's, any BERT in Hugging Face's layout, or
-            ``hub:OWNER/NAME@REVISION`` of Hugging Face's hub.
-        teacher: folder ``models`` of another study with the same vocabulary, whose fine-tuned models are distilled
-            (TinyBERT's task-specific distillation); ``catalogue/no-teacher`` for no teacher.
-        seeds: each task is trained once per seed, with the seed's data order and initial head (paper, section 4.1).
-        defaults: hyperparameters of every task.
-        per_task: task -> its differences from ``defaults``, ``{}`` for none.
+        model: initial encoder: the folder of this study's model, of any BERT in Hugging Face's layout, or
+            ``hub:OWNER/NAME@REVISION`` on Hugging Face's hub.
+        teacher: folder ``models`` of another study with the same vocabulary, whose fine-tuned models are the teachers
+            (TinyBERT's task-specific distillation). ``catalogue/no-teacher``: no teacher.
+        seeds: each task is trained once per seed. The seed decides the data order and the initial head (paper, section
+            4.1).
+        defaults: hyperparameters of all tasks.
+        per_task: task -> hyperparameters that differ from ``defaults``; ``{}`` if none does.
         bilstm: whether a new bidirectional LSTM reads the encoder's output (paper, section 5.1, left-to-right model).
-        pair_head: how tasks read two texts: ``cross_encoder`` as one sequence (paper, figure 4), or ``bi_encoder`` (not
-            in the paper) separately. Then u and v are the texts' means of embeddings plus last layer, over all tokens
-            but the first and the last, and an output layer reads [u, v, |u - v|], or a regression predicts the cosine
-            of u and v (Sentence-BERT, Reimers and Gurevych 2019, section 3).
-        optimizer: as ``pretrain.optimizer``; ``bert_adam`` is the paper's, ``muon`` has a single learning rate.
+        pair_head: how a task on two texts is encoded.
+            ``cross_encoder``: both texts in one sequence (paper, figure 4).
+            ``bi_encoder``: each text on its own, as in Sentence-BERT (Reimers and Gurevych 2019, section 3; not in the
+            paper). A text's vector is the mean of embeddings plus last layer over all tokens except the first and the
+            last. The output layer reads [u, v, |u - v|] for the two vectors; a regression predicts their cosine.
+        optimizer: see ``pretrain.optimizer``. ``bert_adam`` is the paper's. ``muon`` uses one learning rate for all
+            weights.
         warmup_ratio: fraction of the steps spent in warm-up (0.1 in google-research/bert, whose rate decays from step 0
             on: with 0.1, transformers' decay from the end of warm-up, used here, is 11 % higher after it).
         weight_decay: as in pretraining.

@@ -1,4 +1,4 @@
-"""machine.yaml: how the study runs on this machine. No stage or checkpoint depends on it."""
+"""machine.yaml: settings of this machine. A change of them makes no stage and no checkpoint stale."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ Switch = bool | Literal["auto"]
 Precision = Literal["auto", "float32", "bfloat16"]
 Device = Literal["auto", "cpu", "mps"]
 TrackerName = Literal["dvclive", "tensorboard", "wandb"]
-# Code paths that every x86-64 CPU since 2015 has. By default these libraries choose by CPU, and so sum in another
-# order: ATen and oneDNN (torch), OpenBLAS (NumPy, SciPy, gensim; also by number of cores), NumPy.
+# Environment variables that select AVX2 code, which every x86-64 CPU since about 2015 supports. By default, these
+# libraries choose code for the CPU they run on, so sums are computed in another order and rounded differently. The
+# variables are for ATen and oneDNN (torch), OpenBLAS (NumPy, SciPy, gensim), and NumPy itself. OpenBLAS also depends on
+# the number of cores.
 PORTABLE = {
     "ATEN_CPU_CAPABILITY": "avx2",
     "ONEDNN_MAX_CPU_ISA": "AVX2",
@@ -29,22 +31,24 @@ PORTABLE = {
     "OPENBLAS_NUM_THREADS": "1",
     "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR",
 }
-# The code path of MKL, which multiplies torch's matrices. An MKL_CBWR that is already set is kept: COMPATIBLE gives
-# the CPUs of Intel and AMD the same bits, at half the speed.
+# The same for MKL, which multiplies torch's matrices. An MKL_CBWR that the user has set is kept. For example,
+# MKL_CBWR=COMPATIBLE gives the same bits on Intel and AMD CPUs, at half the speed.
 MKL = "AVX2,STRICT"
 CPUINFO = Path("/proc/cpuinfo")
-# Maximum tokens of a microbatch of pretraining.
+# Default of the maximum number of tokens in a pretraining microbatch.
 CPU_TOKENS, GPU_TOKENS = 16_384, 65_536
 
 
 class TrainingMachine(Section):
-    """Settings of one kind of training.
+    """Settings of fine-tuning, and common settings of both kinds of training.
 
     Attributes:
-        threads: CPU threads of one process.
-        microbatch_tokens: maximum tokens of a microbatch, a part of a batch; losses are divided by the batch's counts.
-            With dropout, another number draws other masks, as another seed would.
-        activation_checkpointing: whether to recompute activations in the backward pass: a third more work, less memory.
+        threads: number of CPU threads per process.
+        microbatch_tokens: maximum number of tokens in a microbatch. A batch is split into microbatches; the loss is
+            still averaged over the whole batch. With dropout, another value draws other dropout masks, like another
+            seed.
+        activation_checkpointing: whether to recompute activations in the backward pass. This takes a third more
+            computation and less memory.
     """
 
     threads: int = Field(default=1, ge=1, le=1024)
@@ -56,13 +60,14 @@ class PretrainingMachine(TrainingMachine):
     """Settings of pretraining.
 
     Attributes:
-        microbatch_tokens: see ``TrainingMachine``; ``auto`` is 65,536 on a CUDA GPU, else 16,384.
-        fixed_capacity: whether to fill microbatches up to a fixed number of tokens, so that all have the same shapes;
-            ``auto``: on a GPU with ``flash_varlen``, for objectives and architectures that support it.
-        capture: whether to replay steps of fixed capacity as CUDA graphs; ``auto``: on a single GPU, for models so
+        microbatch_tokens: see ``TrainingMachine``. ``auto``: 65,536 on a CUDA GPU, else 16,384.
+        fixed_capacity: whether to pad microbatches to a fixed number of tokens, so that all have the same shapes.
+            ``auto``: yes on a GPU with ``flash_varlen``, for objectives and architectures that support it.
+        capture: whether to replay steps of fixed capacity as CUDA graphs. ``auto``: yes on a single GPU, for models so
             small that launching their kernels takes longer than running them.
-        sharding: what is divided among the processes that train together: ``none``; ``shard_grad_op``: the optimizer's
-            moments and gradients; ``full_shard``: weights too, for models that do not fit one device.
+        sharding: what is sharded across the processes of distributed training, with FSDP's names. ``none``: nothing.
+            ``shard_grad_op``: optimizer state and gradients. ``full_shard``: weights too, for models that do not fit
+            one device.
     """
 
     threads: int = Field(default=2, ge=1, le=1024)
@@ -81,18 +86,20 @@ class Machine(Section):
     """Settings for this machine.
 
     Attributes:
-        portable: whether to compute the same bits on all AMD CPUs with AVX2, and the same bits on all Intel CPUs with
-            AVX2 (docs/limits.md). No effect if ``precision`` is bfloat16, for which a CPU takes later instructions.
-        device: ``auto`` is torch's CUDA device (NVIDIA, AMD) if there is one, else the CPU; ``mps`` is Apple's GPU.
-        attention: implementation of attention: ``padded`` runs anywhere; ``length_grouped`` takes sequences of equal
-            length together, on a CPU; ``flash_varlen`` has no padding, on a GPU of the Ampere generation or later;
-            ``auto`` is the fastest of the three here.
-        compile: whether to use torch.compile in pretraining on a GPU; ``auto``: if it saves more time than it takes.
-        precision: dtype of matrix multiplications; weights, sums, losses and moments are always float32. ``auto`` is
-            bfloat16 on an NVIDIA GPU from the Ampere generation on, else float32.
-        tracking: where pretraining sends its curve; each but ``dvclive`` is a package to install.
-        beam_args: arguments of Beam's ``PipelineOptions``, for the cleaning of a Wikipedia and for ``tokenize``, such
-            as ``--runner=...``; without a runner, processes of this machine work. Workers must see the study's folder.
+        portable: whether results have the same bits on all AMD CPUs with AVX2, and the same bits on all Intel CPUs with
+            AVX2 (docs/limits.md). No effect if ``precision`` is bfloat16, which needs newer CPU instructions.
+        device: ``auto``: torch's CUDA device (NVIDIA, AMD) if there is one, else the CPU. ``mps``: Apple's GPU.
+        attention: implementation of attention. ``padded`` runs anywhere. ``length_grouped`` batches sequences of equal
+            length, on a CPU. ``flash_varlen`` needs no padding, on an NVIDIA GPU of the Ampere generation or later.
+            ``auto``: the fastest that this machine supports.
+        compile: whether to use torch.compile in pretraining on a GPU. ``auto``: yes if compiling takes less time than
+            it saves.
+        precision: dtype of matrix multiplications. Weights, sums, losses and optimizer state are always float32.
+            ``auto``: bfloat16 on an NVIDIA GPU of the Ampere generation or later, else float32.
+        tracking: experiment trackers that get the loss curves. All except ``dvclive`` must be installed first.
+        beam_args: arguments of Beam's ``PipelineOptions``, such as ``--runner=...``, for the stages ``clean``
+            (Wikipedia) and ``tokenize``. Without a runner, Beam uses processes on this machine. Workers
+            on other machines must see the study's folder.
         pretrain, finetune: settings of the two kinds of training.
     """
 
@@ -107,19 +114,26 @@ class Machine(Section):
     finetune: TrainingMachine = TrainingMachine()
 
     def settings(self, training: str) -> dict[str, object]:
-        """Return the settings that may change rounding and dropout, by key, of ``pretrain`` or ``finetune``."""
+        """Return the settings that may change rounding or dropout.
+
+        Args:
+            training: ``pretrain`` or ``finetune``.
+        """
         settings = self.model_dump(exclude={"device", "tracking", "beam_args"})
         sections = {name: settings.pop(name) for name in ("pretrain", "finetune")}
         return settings | sections[training]
 
     def choose_code_paths(self) -> None:
-        """Set the variables of ``PORTABLE``, if ``portable``; to be called before NumPy and torch are imported."""
-        # An Arm CPU computes other bits.
+        """Set the environment variables of ``PORTABLE`` if ``portable`` is true.
+
+        Call this before NumPy or torch is imported, since they read the variables at import.
+        """
+        # The variables exist only for x86. Arm CPUs give other bits anyway.
         is_x86 = platform.machine() in ("x86_64", "AMD64")
         if not (self.portable and is_x86) or self.precision == "bfloat16":
             return
         if CPUINFO.exists() and "avx2" not in CPUINFO.read_text(encoding="utf-8").split():
-            log.warning("this CPU has no AVX2: the last bits of results differ from other CPUs'")
+            log.warning("this CPU has no AVX2, so results differ from those of other CPUs in the last bits")
             return
         os.environ.setdefault("MKL_CBWR", MKL)
         os.environ.update(PORTABLE)
@@ -131,8 +145,8 @@ DEFAULT_MACHINE = Machine()
 def load_machine(path: str | Path = MACHINE) -> Machine:
     machine = check_block(Machine, read_yaml(path), path) if Path(path).exists() else DEFAULT_MACHINE
     for name in machine.tracking:
-        # The spec of a folder of that name has no origin.
+        # find_spec also finds a mere folder with this name (such as wandb/), but its spec has no origin.
         if name != "dvclive" and getattr(find_spec(name), "origin", None) is None:
-            hint = f"`pip install {name}`, or take it out of the list"
-            raise PipelineError("a tracker is not installed", name, where=f"{path}, tracking", hint=hint)
+            hint = f"run `pip install {name}`, or remove it from `tracking`"
+            raise PipelineError("experiment tracker is not installed", name, where=f"{path}, tracking", hint=hint)
     return machine

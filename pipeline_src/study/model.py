@@ -15,21 +15,24 @@ class ModelParams(Section):
     By default num_attention_heads = hidden_size / 64 and intermediate_size = 4 x hidden_size (paper, section 3).
 
     Attributes:
-        architecture: ``bert``, or a name in ``pipeline_src/family``.
-        num_hidden_layers: Transformer blocks (L).
-        hidden_size: width (H).
-        embedding_size: width of the embeddings (E), if the architecture factorises them; null means hidden_size.
-        num_attention_heads: attention heads (A); null means hidden_size / 64.
-        intermediate_size: inner width of the feed-forward layer; null means 4 x hidden_size.
-        max_position_embeddings: number of learned positions, so the longest input; 512 in the paper.
-        position_init: how position embeddings, which are trained, are initialised: ``random`` like all weights (paper);
-            ``sinusoidal`` (Vaswani et al. 2017, section 3.5); ``neighbor_heads``: sinusoidal, with two heads of the
-            first block that attend to the token before and after; narrow embeddings are projected by the identity.
-        hidden_dropout_prob: dropout of every layer; 0.1 in the paper (appendix A.2).
-        attention_probs_dropout_prob: dropout of the attention probabilities; null means hidden_dropout_prob.
-        global_rope_theta: base of the rotary frequencies of ModernBERT's global blocks, until
-            ``pretrain.later_phases`` changes it; 10,000 in its paper's first phase. Optional: 160,000, as in its last.
-        hidden_act: ``gelu`` (exact) or ``gelu_tanh`` (as in google-research/bert).
+        architecture: ``bert``, or the name of an architecture in ``pipeline_src/family``.
+        num_hidden_layers: number of Transformer blocks (L).
+        hidden_size: width of the hidden states (H).
+        embedding_size: width of the embeddings (E), for architectures with factorized embeddings. Null: hidden_size.
+        num_attention_heads: number of attention heads (A). Null: hidden_size / 64.
+        intermediate_size: inner width of the feed-forward layer. Null: 4 x hidden_size.
+        max_position_embeddings: number of learned positions, which is the maximum length of an input; 512 in the paper.
+        position_init: initialization of the position embeddings, which are trained in all cases.
+            ``random``: like all other weights (paper).
+            ``sinusoidal``: as in Vaswani et al. 2017, section 3.5.
+            ``neighbor_heads``: sinusoidal, and two heads of the first block start by attending to the previous and the
+            next token. If embeddings are narrower than hidden states, their projection starts as the identity.
+        hidden_dropout_prob: dropout rate of all layers; 0.1 in the paper (appendix A.2).
+        attention_probs_dropout_prob: dropout rate of the attention probabilities. Null: hidden_dropout_prob.
+        hidden_act: ``gelu`` (exact) or ``gelu_tanh`` (approximation, as in google-research/bert).
+        global_rope_theta: RoPE theta of ModernBERT's global attention layers, until ``pretrain.later_phases`` changes
+            it. 10,000 in the first phase of the ModernBERT paper. The key may be left out: 160,000, as in its last
+            phase.
     """
 
     architecture: str = "bert"
@@ -54,7 +57,7 @@ class ModelParams(Section):
     def _known_architecture(cls, architecture: str) -> str:
         if architecture not in member_names("models"):
             names = ", ".join(member_names("models"))
-            raise ValueError(f"no architecture is called {architecture!r}; there are {names}")
+            raise ValueError(f"unknown architecture {architecture!r}; use one of {names}")
         return architecture
 
     @model_validator(mode="after")
@@ -66,7 +69,7 @@ class ModelParams(Section):
         part = architecture_spec(self.architecture).even
         width = head_width if part == "head" else self.hidden_size
         if part is not None and width % 2:
-            raise ValueError(f"architecture: {self.architecture} takes an even width of its {part}, not {width}")
+            raise ValueError(f"architecture: {self.architecture} needs an even {part} width, not {width}")
         if self.position_init == "neighbor_heads" and head_width % 2:
-            raise ValueError(f"heads that begin at neighbours have an even width, not {head_width}")
+            raise ValueError(f"position_init: neighbor_heads needs an even head width, not {head_width}")
         return self

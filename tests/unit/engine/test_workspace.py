@@ -93,7 +93,7 @@ def test_outputs_below_link_out_of_checkout_are_rejected(tmp_path: Path, link: s
     (tmp_path / "disk").mkdir()
     Path(link).parent.mkdir(parents=True, exist_ok=True)
     Path(link).symlink_to(tmp_path / "disk")
-    with pytest.raises(PipelineError, match=f"(?s)outside of the checkout.*{link}.*dvc cache dir.*cache.type symlink"):
+    with pytest.raises(PipelineError, match=f"(?s)link out of the checkout.*{link}.*dvc cache dir.*cache.type symlink"):
         check_outputs(outputs)
     assert list((tmp_path / "disk").iterdir()) == []
 

@@ -77,7 +77,7 @@ NOT_OF_A_PACKAGE += ["re:findall", "pipeline_src.base.names:shown", "no_such_mod
 def test_load_segmenter_only_of_an_installed_package(name: str) -> None:
     with pytest.raises(PipelineError, match="a segmenter is a function of an installed package"):
         load_segmenter(name)
-    with pytest.raises(ValidationError, match="is no installed package; pip install it"):
+    with pytest.raises(ValidationError, match="is not installed; install it"):
         TextParams.model_validate({"from": "x", "segmenter": name})
 
 

@@ -105,7 +105,7 @@ def test_finetune_documented_architecture_runs_and_other_study_is_rejected(pretr
 def test_load_architecture_unknown_name_is_rejected(shifted):
     with pytest.raises(PipelineError, match="no such architecture: robert[\\s\\S]*give one of .*bert, .*shifted"):
         load_architecture("robert")
-    with pytest.raises(ValueError, match="no architecture is called 'robert'; there are .*bert, .*shifted"):
+    with pytest.raises(ValueError, match="unknown architecture 'robert'; use one of .*bert, .*shifted"):
         ModelParams(architecture="robert", num_hidden_layers=1, hidden_size=64)
 
 

@@ -40,7 +40,7 @@ def test_pretraining_imports_no_objective_directly():
 def test_load_objective_unknown_name_is_rejected():
     with pytest.raises(PipelineError, match="(?s)no such objective: backwards.*clm, .*mlm"):
         load_objective("backwards")
-    with pytest.raises(ValueError, match="no objective is called 'backwards'; there are .*clm, .*mlm"):
+    with pytest.raises(ValueError, match="unknown objective 'backwards'; use one of .*clm, .*mlm"):
         PretrainParams(steps=Steps(phase1=1, phase2=1), objective="backwards")
 
 

@@ -129,13 +129,13 @@ def test_fetch_hub_file_of_two_addresses_is_rejected_before_any_download(hub, pr
     [
         (
             "hub:acme/pages@v9/sample/*.parquet",
-            r"cannot list files on Hugging Face's hub: acme/pages@v9.*RevisionNotFound.*a branch, a tag",
+            r"cannot list files on Hugging Face's hub: acme/pages@v9.*RevisionNotFound.*a branch, tag or commit",
         ),
         ("hub:acme/pages@refs/pr/1/*.parquet", "RevisionNotFound.*if its name has a slash, use the commit"),
         ("hub:acme/none@v1/*.parquet", r"cannot list files on Hugging Face's hub: acme/none@v1.*private or gated"),
         (
             "hub:acme/pages@v1/none/*.parquet",
-            r"cannot list files on Hugging Face's hub: acme/pages@v1.*EntryNotFound.*name files",
+            r"cannot list files on Hugging Face's hub: acme/pages@v1.*EntryNotFound.*use a path",
         ),
         ("hub:acme/pages@v1/sample/*.jsonl", r"no such file on the hub: sample/\*\.jsonl"),
     ],
@@ -162,7 +162,7 @@ def test_fetch_hub_token_is_sent_and_a_wrong_one_refused(hub, project: Path, mon
 
 def test_fetch_hub_token_that_is_no_header_is_not_printed(hub, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_\x0bsecret")
-    with pytest.raises(PipelineError, match="does not list it.*\n.*Bearer …") as caught:
+    with pytest.raises(PipelineError, match="cannot list files.*\n.*Bearer …") as caught:
         run("hub:acme/pages@v1/sample/*.parquet")
     assert "secret" not in str(caught.value)
 
@@ -198,8 +198,8 @@ def test_source_file_wrong_hub_address_is_rejected(address: str) -> None:
     [
         ("a", {"mirrors": ["https://else.where/a"]}, "takes no mirrors"),
         ("a", {"checksum_file": "https://else.where/a"}, "no checksum_file"),
-        ("*.txt", {"checksum": f"md5:{'0' * 32}"}, "a checksum is of one file"),
-        ("", {"checksum": f"md5:{'0' * 32}"}, "a checksum is of one file"),
+        ("*.txt", {"checksum": f"md5:{'0' * 32}"}, "a checksum is for one file"),
+        ("", {"checksum": f"md5:{'0' * 32}"}, "a checksum is for one file"),
         ("a/**/b", {}, r"takes no \*\*"),
         ("a/b", {"path": "."}, "path . is a folder"),
     ],

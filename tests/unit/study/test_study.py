@@ -76,7 +76,7 @@ def test_check_study_unknown_key_is_rejected_with_allowed_keys(key: str, value: 
         ("corpus.validation", 0.9, "0.5"),
         ("corpus.sources.wikipedia.date", "2026-09-01", "pattern"),
         ("corpus.sources.wikipedia.parts", ["../up"], "letters, digits"),
-        ("corpus.sources.wikipedia.language", "xx", "there are en, und, am"),
+        ("corpus.sources.wikipedia.language", "xx", "use one of en, und, am"),
         ("corpus.sources.wikipedia.lists", "keep", "'drop' or 'sentences'"),
         ("corpus.sources.books.kind", "novels", "'wikipedia', 'books', 'text'"),
         ("model.hidden_act", "relu", "gelu"),
@@ -424,7 +424,7 @@ def test_check_study_two_tasks_with_one_eval_set_name_are_rejected(monkeypatch: 
     [
         ({"wikipedia": 1}, None, r"(?s)examples.weights = .*give every source .*not in both: books"),
         ({"wikipedia": 1, "books": 1, "news": 1}, None, "not in both: news"),
-        ({"wikipedia": 0, "books": 0}, None, "weights sum to nothing"),
+        ({"wikipedia": 0, "books": 0}, None, "all weights are 0"),
         ({"wikipedia": -1, "books": 2}, None, "greater than or equal to 0"),
         ({"wikipedia": 1, "books": 2}, 0.7, "weights and temperature both give shares"),
         (None, 1.5, "less than or equal to 1"),
