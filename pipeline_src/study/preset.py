@@ -1,11 +1,12 @@
-"""Tool ``preset``: replace params.yaml by a complete study.
+"""Tool ``preset``: replace params.yaml by a complete study from workflow/presets/.
 
-``workflow/presets/sample.yaml`` is complete. Every other file there has only what differs, with comments, from the
-preset that its key ``base`` names, by default ``sample``.
+``sample.yaml`` is a complete study. Every other preset has only the values that differ from its base, with comments.
+Its key ``base`` names the base; the default is ``sample``.
 
-The output has the form in which `dvc exp run -S` writes params.yaml (dvc.utils.hydra.apply_overrides), so that DVC
-changes only the lines of the changed key: lists are not indented and have an item per line, null is empty, and strings
-are quoted only if necessary. The comment on a list is above its key and stays, so it has to be true in every preset.
+The output is formatted as `dvc exp run -S` writes params.yaml (dvc.utils.hydra.apply_overrides). So when DVC changes a
+key later, only the lines of that key change. In this format, lists are not indented and have one item per line, null is
+empty, and strings are quoted only if necessary. A comment on a list is above its key and is kept from the base, so it
+has to be true in every preset.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def preset_text(name: str | None, folder: Path = PRESETS) -> str:
     names = sorted(path.stem for path in folder.glob("*.yaml"))
     if name not in names:
         what = "no such preset" if name else "no preset is named"
-        raise PipelineError(what, name, where=folder, hint=f"there are {', '.join(names) or 'none'}")
+        raise PipelineError(what, name, where=folder, hint=f"use one of {', '.join(names) or '(the folder is empty)'}")
     path = folder / f"{name}.yaml"
     text = path.read_text(encoding="utf-8")
     if name == SAMPLE:
@@ -65,7 +66,10 @@ def preset_text(name: str | None, folder: Path = PRESETS) -> str:
 
 
 def _update(values: CommentedMap, changes: CommentedMap, prefix: str = "") -> None:
-    """Put changes with their comments into values; a changed value loses its comment. Null removes a map."""
+    """Update ``values`` in place by a preset's changes and their comments.
+
+    A changed value loses its old comment. If a change is null and the old value is a mapping, the key is removed.
+    """
     for key, change in changes.items():
         is_section = isinstance(change, CommentedMap) and bool(change) and prefix + key != REPLACED
         if change is None and isinstance(values.get(key), CommentedMap):
@@ -74,9 +78,9 @@ def _update(values: CommentedMap, changes: CommentedMap, prefix: str = "") -> No
         if is_section:
             _update(values.setdefault(key, CommentedMap()), change, f"{prefix}{key}.")
         else:
-            # A plain list has none of the comment lines that follow it in the preset.
+            # list() drops the comment lines that ruamel.yaml attaches to the end of a list.
             values[key] = list(change) if isinstance(change, list) else change
-        # "per_task: # of the sample" and the sections of params.yaml keep their comment.
+        # Keep the comments of top-level sections and of mappings such as "per_task: # of the sample".
         if prefix if is_section else not isinstance(change, CommentedMap):
             _drop_comment(values, key)
         comment = _comment(changes, key)
@@ -90,7 +94,7 @@ def _title(path: Path) -> str:
 
 
 def _comment_token(block: CommentedMap, key: str) -> Any:
-    # It also has the comment lines below the value.
+    # ruamel.yaml's token of the comment behind a value. It also contains the comment lines below the value.
     tokens = block.ca.items.get(key)
     return tokens and tokens[2]
 
@@ -119,7 +123,7 @@ def _drop_comment(block: CommentedMap, key: str) -> None:
 def round_trip() -> YAML:
     editor = YAML()
     editor.default_flow_style = False
-    # No line is folded.
+    # A width that no line reaches, so that no line is folded.
     editor.width = 1 << 16
     return editor
 
@@ -127,6 +131,6 @@ def round_trip() -> YAML:
 def dumped(values: CommentedMap) -> str:
     first, second = io.StringIO(), io.StringIO()
     round_trip().dump(values, first)
-    # Once more, without quotes that are not needed.
+    # Dump a second time, which removes quotes that are not needed.
     round_trip().dump(round_trip().load(first.getvalue()), second)
     return second.getvalue()

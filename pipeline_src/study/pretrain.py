@@ -1,6 +1,6 @@
-"""params.yaml: ``pretrain``, and ``objectives`` with one section for each objective.
+"""params.yaml: ``pretrain``, and ``objectives`` with one section per objective.
 
-Pretraining depends only on the section of its objective, so that a change of another section does not make it stale.
+Pretraining depends only on the section of its own objective. A change of another section does not make it stale.
 """
 
 from __future__ import annotations
@@ -18,13 +18,19 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Masking(Section):
-    """Replacement of the tokens chosen for prediction (paper, section 3.1): 80 % [MASK], 10 % random, 10 % unchanged.
+    """Choice and replacement of the tokens that are predicted (paper, section 3.1).
 
-    ``max_predictions`` caps the predictions of one example; null means no cap. ``unit`` is what is chosen as a whole: a
-    ``token``, a ``whole_word`` (google-research/bert's second release), or an ``ngram`` of one to three words
-    (ALBERT, Lan et al. 2020, section 4.1). With ``mask_special_tokens`` [CLS] and [SEP] may be chosen too (fairseq's
-    RoBERTa). ``dynamic`` samples new masks in every epoch (RoBERTa, Liu et al. 2019, section 4.1); without it, an
-    example always has the same masks, and only ``examples.dupe_factor`` masks a text in several ways.
+    Attributes:
+        mask_ratio: fraction of the chosen tokens that become [MASK]; 0.8 in the paper.
+        random_ratio: fraction that become a random token; 0.1 in the paper.
+        keep_ratio: fraction that stay unchanged; 0.1 in the paper. The three fractions sum to 1.
+        max_predictions: maximum number of predictions per example. Null: no maximum.
+        unit: what is chosen as a whole. ``token``; ``whole_word`` (google-research/bert's second release); ``ngram``:
+            one to three consecutive words (ALBERT, Lan et al. 2020, section 4.1).
+        mask_special_tokens: whether [CLS] and [SEP] may be chosen too (as in fairseq's RoBERTa).
+        dynamic: whether to sample new masks in every epoch (RoBERTa, Liu et al. 2019, section 4.1). If false, an
+            example has the same masks in every epoch; a text is masked in several ways only by
+            ``examples.dupe_factor``.
     """
 
     mask_ratio: float = Field(default=0.8, ge=0, le=1)
@@ -49,7 +55,7 @@ NumSteps = Annotated[int, Field(ge=0, le=1_000_000_000)]
 class Steps(ByPhase):
     """Optimizer steps of each phase; 900,000 and 100,000 in the paper (appendix A.2).
 
-    A phase of 0 steps outputs its initial model.
+    A phase with 0 steps outputs its initial model unchanged.
     """
 
     __pydantic_extra__: dict[str, NumSteps] = Field(init=False)
@@ -63,17 +69,17 @@ class Steps(ByPhase):
     @model_validator(mode="after")
     def _something_is_learnt(self) -> Steps:
         if not self.total:
-            raise ValueError("one of the two phases needs steps; set phase1 or phase2 to 1 or more")
+            raise ValueError("all phases have 0 steps; set phase1 or phase2 to 1 or more")
         return self
 
 
 class LaterPhase(Section):
-    """A phase after the second.
+    """Settings of a phase after phase2.
 
     Attributes:
-        after: name of the phase before, whose model it continues.
-        train_batch_size: sequences per step; null means ``pretrain.train_batch_size``.
-        global_rope_theta: see ``model.global_rope_theta``; null means that of the phase before.
+        after: name of the previous phase, whose model this phase continues to train.
+        train_batch_size: number of sequences per step. Null: ``pretrain.train_batch_size``.
+        global_rope_theta: see ``model.global_rope_theta``. Null: the value of the previous phase.
     """
 
     after: str
@@ -85,35 +91,42 @@ class PretrainParams(Section):
     """Pretraining (paper, appendix A.2).
 
     Attributes:
-        steps: optimizer steps of each phase; warm-up and decay of the learning rate run once, over all phases.
-        objective: ``mlm`` (the paper's), a name in ``pipeline_src/family``, or ``clm``, which
-            predicts a token from the tokens before it, without NSP and masks (the baseline of the paper's table 5).
-        train_batch_size: sequences per step, over all processes together; 256 in the paper.
-        optimizer: ``adamw``; ``bert_adam``, google-research/bert's own, without bias correction; ``lamb`` for large
-            batches (You et al. 2019); ``muon`` for the blocks' matrices, ``adamw`` for other weights (Liu et al. 2025).
+        steps: optimizer steps of each phase. The learning rate has a single warm-up and decay over all phases.
+        objective: ``mlm`` (the paper's); ``clm``: next-token prediction without NSP and masks (the baseline in the
+            paper's table 5); or the name of an objective in ``pipeline_src/family``.
+        train_batch_size: number of sequences per step, summed over all processes; 256 in the paper.
+        optimizer: ``adamw``. ``bert_adam``: google-research/bert's Adam without bias correction. ``lamb``: for large
+            batches (You et al. 2019). ``muon``: Muon for the matrices of the Transformer blocks, AdamW for all other
+            weights (Liu et al. 2025).
         learning_rate: peak learning rate; 1e-4 in the paper.
-        muon_learning_rate: peak learning rate of the matrices that ``muon`` updates; null means ``learning_rate``.
-        warmup_steps: steps of linear warm-up; 10,000 in the paper. The decay begins after it, as in transformers; in
-            google-research/bert it begins at step 0, so that rates are lower by the fraction of steps in warm-up.
-            Warm-up and ``decay_steps`` together are at most the steps of all phases.
-        decay_steps: steps at the end in which the rate falls linearly to zero; it is constant before
-            (warmup-stable-decay, Hu et al. 2024). Null: all steps after the warm-up, as in the paper.
+        muon_learning_rate: peak learning rate of the matrices that Muon updates. Null: ``learning_rate``.
+        warmup_steps: steps of linear warm-up; 10,000 in the paper. The decay starts after the warm-up, as in
+            transformers. In google-research/bert it starts at step 0, so there the rate after the warm-up is lower, by
+            the fraction warmup_steps / all steps. warmup_steps + decay_steps may not exceed the steps of all phases.
+        decay_steps: number of final steps in which the learning rate falls linearly to zero. Between warm-up and decay
+            the rate is constant (warmup-stable-decay, Hu et al. 2024). Null: all steps after the warm-up, as in the
+            paper.
         betas: decay rates of the optimizer's two moments; 0.9 and 0.999 in the paper.
-        max_grad_norm: gradients are clipped to this global norm; 1.0 in google-research/bert, null for no clipping.
-        adam_epsilon: added to the root of the second moment; 1e-6 in google-research/bert (optimization.py).
-        weight_decay: 0.01 in the paper, not applied to biases and LayerNorm.
-        muon_weight_decay: for the matrices that ``muon`` updates; 0.1 in Liu et al. 2025. Null means ``weight_decay``.
-        eval_steps: steps between validations within a phase; null validates only at its end.
-        keep_checkpoint_steps: steps, counted over all phases, after which the model and the optimizer's moments are
-            kept under ``steps/`` next to the phase's final model (paper, figure 5).
-        teacher: folder of the pretrained model that ``distilbert`` and ``tinybert`` learn from; it must have the
-            study's vocabulary. ``catalogue/no-teacher``: no teacher.
-        init_from: model that the first phase starts from: a folder in Hugging Face's layout or as Google publishes it,
-            ``hub:OWNER/NAME@REVISION`` of Hugging Face's hub, or the path of an entry of ``catalogue/models``. Its
-            sizes are used; of the section ``model`` only dropout and the architecture, which must be the model's, are
-            read. ``catalogue/no-model``: random weights.
-        log_points: number of rows in the loss curves of all phases together; a row is the mean of equally many steps.
-        later_phases: further phases, which ``steps`` and ``examples.max_seq_length`` name too. Optional: none.
+        adam_epsilon: added to the square root of the second moment; 1e-6 in google-research/bert (optimization.py).
+        max_grad_norm: maximum global norm of the gradient, to which it is clipped; 1.0 in google-research/bert. Null:
+            no clipping.
+        weight_decay: weight decay, except for biases and LayerNorm; 0.01 in the paper.
+        muon_weight_decay: weight decay of the matrices that Muon updates; 0.1 in Liu et al. 2025. Null:
+            ``weight_decay``.
+        eval_steps: number of steps between validations within a phase. Null: validate only at the end of each phase.
+        keep_checkpoint_steps: steps, counted over all phases, after which the model and the optimizer state are saved
+            in ``steps/`` next to the phase's final model (paper, figure 5).
+        masking: see ``Masking``.
+        teacher: folder of the pretrained teacher, for ``distilbert`` and ``tinybert``. It must have the study's
+            vocabulary. ``catalogue/no-teacher``: no teacher.
+        init_from: pretrained model that the first phase starts from: a folder in Hugging Face's or Google's layout,
+            ``hub:OWNER/NAME@REVISION`` on Hugging Face's hub, or the path of an entry of ``catalogue/models``. Its
+            sizes replace those in the section ``model``, of which only dropout and architecture are used. The
+            architecture must be the model's. ``catalogue/no-model``: random weights.
+        log_points: number of rows in the loss curves, for all phases together. A row is the mean over equally many
+            steps.
+        later_phases: name -> settings of further phases, which must also be keys of ``steps`` and
+            ``examples.max_seq_length``. The key may be left out: no further phases.
     """
 
     steps: Steps
@@ -150,18 +163,18 @@ class PretrainParams(Section):
     def _objective_is_there(cls, objective: str) -> str:
         names = member_names("objectives")
         if objective not in names:
-            raise ValueError(f"no objective is called {objective!r}; there are {', '.join(names)}")
+            raise ValueError(f"unknown objective {objective!r}; use one of {', '.join(names)}")
         return objective
 
     @field_validator("keep_checkpoint_steps")
     @classmethod
     def _kept_steps_are_taken(cls, steps: tuple[int, ...], info: ValidationInfo) -> tuple[int, ...]:
-        # Without ``steps`` in it, the steps were invalid.
+        # info.data lacks "steps" if that section is itself invalid.
         if "steps" in info.data:
             total = info.data["steps"].total
             for step in steps:
                 if not 1 <= step <= total:
-                    raise ValueError(f"there is no step {step} among the {total} of all phases; allowed: 1 to {total}")
+                    raise ValueError(f"step {step} is never reached; all phases together have steps 1 to {total}")
         return steps
 
 
@@ -170,18 +183,22 @@ class ObjectiveParams(Section):
 
 
 class ElectraParams(ObjectiveParams):
-    """ELECTRA (Clark et al. 2020): a generator replaces masked tokens, a discriminator detects the replaced ones.
+    """ELECTRA (Clark et al. 2020): a generator fills in masked tokens, a discriminator detects replaced tokens.
 
     Attributes:
-        generator_width: the generator's width / the discriminator's width; 1/4 for small, 1/3 for base (section 3.2).
-        generator_depth: the same for their numbers of layers; 1 in the paper, 0.5 in DeBERTa-v3.
-        disc_weight: weight of the discriminator's loss, while the generator's is 1; 50 in the paper (section 3.1).
-        embeddings: ``shared`` by both models (section 3.2), ``separate``, or ``disentangled``: the discriminator adds
-            its own to the generator's, which only the generator's loss trains (DeBERTa-v3, He et al. 2023, 3.2).
-        disc_loss_on: tokens in the discriminator's loss: ``all``, or only those that the generator has ``predicted``
-            ("ELECTRA 15%", section 3.4).
-        disc_target: what the discriminator predicts: ``rtd``, which tokens were replaced, or ``mlm``, the original
-            tokens (section 3.4: "Replace MLM" if disc_loss_on is ``predicted``, "All-Tokens MLM" if it is ``all``).
+        generator_width: width of the generator divided by width of the discriminator; 1/4 for small, 1/3 for base
+            (section 3.2).
+        generator_depth: number of the generator's layers divided by the discriminator's; 1 in the paper, 0.5 in
+            DeBERTa-v3.
+        disc_weight: weight of the discriminator's loss. The generator's loss has weight 1; 50 in the paper (section
+            3.1).
+        embeddings: ``shared``: both models use the same (section 3.2). ``separate``: each model has its own.
+            ``disentangled``: the discriminator's embeddings are the sum of the generator's, which only the generator's
+            loss trains, and its own (DeBERTa-v3, He et al. 2023, section 3.2).
+        disc_loss_on: tokens in the discriminator's loss. ``all``, or ``predicted``: only the masked ones ("ELECTRA
+            15%", section 3.4).
+        disc_target: what the discriminator predicts. ``rtd``: which tokens were replaced. ``mlm``: the original tokens
+            (section 3.4: "Replace MLM" with disc_loss_on ``predicted``, "All-Tokens MLM" with ``all``).
     """
 
     generator_width: float = Field(default=0.25, gt=0, le=1)
@@ -194,21 +211,24 @@ class ElectraParams(ObjectiveParams):
     @model_validator(mode="after")
     def _words_have_a_whole_table(self) -> ElectraParams:
         if self.disc_target == "mlm" and self.embeddings == "disentangled":
-            raise ValueError("disc_target: mlm decodes with the full table; set embeddings to shared or separate")
+            raise ValueError("disc_target: mlm needs embeddings: shared or separate")
         return self
 
 
 class DistilBertParams(ObjectiveParams):
-    """DistilBERT (Sanh et al. 2019): a student of ``pretrain.teacher``.
+    """DistilBERT (Sanh et al. 2019): the model is a student of ``pretrain.teacher``.
+
+    The default weights are those of the training command that DistilBERT's authors published.
 
     Attributes:
-        alpha_ce: weight of the loss on the teacher's logits; 5 in DistilBERT's own command.
-        alpha_mlm: weight of the MLM loss; 2 in that command.
-        alpha_cos: weight of the cosine loss on the last hidden states; 1 in that command.
-        temperature: both models' logits are divided by it.
-        loss_on: tokens of the loss on the logits: ``all``, or those chosen for prediction (``predicted``), a fraction
-            of the work. The cosine loss reads all tokens.
-        init: initial weights: the embeddings, head and evenly spaced layers of the ``teacher``, or ``random`` ones.
+        alpha_ce: weight of the distillation loss on the teacher's logits.
+        alpha_mlm: weight of the MLM loss.
+        alpha_cos: weight of the cosine loss between the last hidden states of student and teacher.
+        temperature: divisor of the logits of both models in the distillation loss.
+        loss_on: tokens in the distillation loss. ``all``, or ``predicted``: only the masked ones, which takes less
+            computation. The cosine loss always uses all tokens.
+        init: initial weights. ``teacher``: its embeddings, its head, and evenly spaced layers. ``random``: random
+            weights.
     """
 
     alpha_ce: float = Field(default=5.0, ge=0, le=1e6)

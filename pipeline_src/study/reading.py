@@ -1,4 +1,4 @@
-"""Read a YAML file into a checked section, or raise one error that names key, value and what is allowed."""
+"""Read and validate a YAML file. All mistakes in it are reported in one error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipeline_src.study.schema import Section
 from pipeline_src.study.settled import read_settled
 
 SectionType = TypeVar("SectionType", bound=Section)
-# pydantic's words for values of Python -> words for values of a YAML file
+# Rewrites pydantic's messages about Python values as messages about YAML values.
 WORDS = {
     r"^Value error, ": "",
     r"^(Input|Value|String|List|Tuple|Dictionary)\b": "it",
@@ -46,32 +46,40 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
         marker = MERGE_MARKER.search(text)
         if marker:
             line = text.count("\n", 0, marker.start()) + 1
-            hint = f"keep one side: by `git checkout --ours {path}`, by `--theirs`, or in an editor"
+            hint = f"resolve it in an editor, or keep one side: `git checkout --ours {path}` or `--theirs`"
             raise PipelineError("unresolved merge conflict", marker[0], where=f"{path}, line {line}", hint=hint)
         raw: Any = parse_yaml(text)
         reference = find_reference(text)
         if reference:
-            # `dvc exp run -S` would change the value in one of its two places.
+            # `dvc exp run -S` would change an aliased value in only one of its places.
             sign, line = reference
             hint = "write the value out in each place"
-            raise PipelineError("a YAML anchor, alias or merge key", sign, where=f"{path}, line {line}", hint=hint)
+            what = "YAML anchors, aliases and merge keys are not supported"
+            raise PipelineError(what, sign, where=f"{path}, line {line}", hint=hint)
     except FileNotFoundError:
-        hint = "run from the project's root, or `python -m pipeline_src preset sample`"
-        raise PipelineError("no study here", path, hint=hint) from None
+        hint = "start the command in the project's root, or create it: `python -m pipeline_src preset sample`"
+        raise PipelineError("no such study file", path, hint=hint) from None
     except ValueError as error:
-        raise PipelineError("not a YAML file that can be read", path, where=error, hint="fix it there") from None
+        raise PipelineError("invalid YAML file", path, where=error, hint="correct the file at this position") from None
     if not isinstance(raw, dict):
         if Path(path).name == "params.yaml":
-            raise PipelineError("not a study", path, hint="`python -m pipeline_src preset sample` writes one")
-        raise PipelineError("not a mapping of keys", path, hint=f"`git checkout {path}` brings it back")
+            hint = "write `key: value` lines; `python -m pipeline_src preset sample` overwrites it by the sample study"
+            raise PipelineError("the study file has no keys", path, hint=hint)
+        hint = f"write `key: value` lines; `git diff {path}` shows your changes since the last commit"
+        raise PipelineError("the file has no keys", path, hint=hint)
     return raw
 
 
 def check_block(block: type[SectionType], raw: dict[str, Any], path: str | Path, complete: bool = False) -> SectionType:
-    """Turn the plain values of a file into a section.
+    """Validate the plain values of a file, and return them as a section.
 
     Args:
-        complete: whether keys with a default must be written too; see ``missing_keys``.
+        raw: the values, as YAML was parsed.
+        path: name of the file, for error messages.
+        complete: whether the file must contain all keys, even those with a default; see ``missing_keys``.
+
+    Raises:
+        PipelineError: a key is unknown or missing, or a value is not allowed. All mistakes are in the one error.
     """
     missing = dict(missing_keys(block, raw))
     errors: list[ErrorDetails] = []
@@ -86,7 +94,7 @@ def check_block(block: type[SectionType], raw: dict[str, Any], path: str | Path,
         mistakes.append(_missing(missing))
     if not mistakes:
         return section
-    # A misspelt key is missing too, so the spelling comes first.
+    # A misspelt key is both unknown and missing. The unknown key comes first, since it explains the missing one.
     mistakes.sort(key=lambda mistake: KINDS.index(mistake.what))
     first, *further = mistakes
     hint = first.hint
@@ -112,17 +120,21 @@ def _mistake(block: type[Section], key: str, alternatives: list[ErrorDetails]) -
     if details["type"] == "union_tag_invalid":
         value = details["ctx"]["tag"]
     name = key or f"the {block.__name__.removesuffix('Spec').lower()}"
-    # A section as a whole is not shown.
+    # Do not print the values of a whole section.
     given = "" if isinstance(value, dict) else f" = {shown(value)}"
     return _Mistake(INVALID, f"{name}{given}", hint)
 
 
 def missing_keys(block: type[Section], values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str | None]]:
-    """Yield (dotted key, its default in YAML or None) for keys that ``values`` lacks, also in the sections inside it.
+    """Find the keys that are missing in ``values`` and in the sections inside it.
 
-    params.yaml must have every key. DVC compares only the values that are written, and this package is no stage's code:
-    a change of a default that is not written would make nothing stale. Keys may be left out of sections made in Python,
-    of partial sections, and of the entries of a mapping such as ``finetune.per_task``.
+    params.yaml must contain every key, even if its value is the default. The reason is that DVC compares only values
+    that are written in the file. If a release changed the default of a key that is not written, no stage would become
+    stale. Exceptions are partial sections (``Section.partial``), optional keys, and the entries of a mapping such as
+    ``finetune.per_task``.
+
+    Yields:
+        (dotted key, default in YAML). The default is None if the key has none.
     """
     if block.partial:
         return
@@ -131,7 +143,7 @@ def missing_keys(block: type[Section], values: Mapping[str, Any], prefix: str = 
         key = f"{prefix}{name}"
         value = values.get(name)
         if name not in values:
-            # Some keys are dumped only if they are set.
+            # A key with `exclude_if` is optional.
             if not field.exclude_if:
                 yield key, None if field.is_required() else _spelled(field.get_default())
         elif isinstance(value, Mapping):
@@ -145,7 +157,7 @@ def missing_keys(block: type[Section], values: Mapping[str, Any], prefix: str = 
 def _missing_in_entries(
     kinds: Mapping[str, type[Section]], entries: Mapping[str, Any], key: str
 ) -> Iterator[tuple[str, str | None]]:
-    # Each entry of a mapping such as ``corpus.sources`` says its ``kind``.
+    # For a mapping such as corpus.sources, whose entries have a key `kind` that decides which keys are allowed.
     for name, entry in entries.items():
         if not kinds or not isinstance(entry, Mapping):
             continue
@@ -156,7 +168,8 @@ def _missing_in_entries(
 
 
 def _kinds(annotation: Any) -> dict[str, type[Section]]:
-    # ``kind`` -> section, for the values of a mapping such as ``corpus.sources``; other annotations have none.
+    # For the annotation of a mapping such as corpus.sources, returns the value of the key `kind` -> section.
+    # Any other annotation gives {}.
     kinds, pending = {}, list(get_args(annotation)[1:]) if get_origin(annotation) is dict else []
     while pending:
         member = pending.pop()
@@ -174,20 +187,20 @@ def _spelled(value: Any) -> str:
 
 
 def _by_key(errors: Iterable[ErrorDetails], raw: Mapping[str, Any]) -> dict[str, list[ErrorDetails]]:
-    # By dotted key. A value that may be of several types has an error for each of them.
+    # Groups errors by dotted key. If a value may have several types, pydantic reports one error for each type.
     by_key: defaultdict[str, list[ErrorDetails]] = defaultdict(list)
     for details in errors:
         value: Any = raw
         location: list[int | str] = []
         for step in details["loc"]:
-            # pydantic adds the type that was tried, such as "constrained-int", to the place of a plain value.
+            # After the keys, pydantic adds the type that it tried ("constrained-int"). Stop there.
             if not isinstance(value, Mapping | list | tuple) or step == "[key]":
                 break
             location.append(step)
             try:
                 value = value[step]  # type: ignore[index]
             except LookupError:
-                # a missing key, or the kind of a source
+                # The key is missing, or this step is the kind of a source and no key.
                 value = raw
         trimmed = details.copy()
         trimmed["loc"] = tuple(location)
@@ -204,7 +217,7 @@ def _reason(details: ErrorDetails) -> str:
 
 def _dotted(details: ErrorDetails) -> str:
     location = details["loc"]
-    # "corpus.sources.books.books.min_words": the second "books" is the source's kind, which is no key.
+    # In "corpus.sources.books.books.min_words", the second "books" is the source's kind and not a key.
     if location[:2] == ("corpus", "sources"):
         location = (*location[:3], *location[4:])
     if details["type"].startswith("union_tag"):
@@ -217,12 +230,12 @@ def _siblings(outer: type[Section], location: tuple[int | str, ...]) -> list[str
     steps = iter(location[:-1])
     for step in steps:
         field = block.model_fields.get(str(step))
-        # a step that is no key is the number or the name of an entry
+        # A step that is no key is an index of a list or the name of an entry.
         if field is None:
             continue
         kinds = _kinds(field.annotation)
         if kinds:
-            # The entry's name comes before its kind.
+            # Skip the entry's name; the next step is its kind.
             next(steps, None)
             block = kinds[str(next(steps))]
         else:

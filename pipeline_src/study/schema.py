@@ -1,4 +1,4 @@
-"""The base class of all sections, and the types of names and paths in sections and in the catalogue."""
+"""Base classes of the sections of params.yaml, and validated types of names, paths and seeds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from pipeline_src.base.names import check_file_name, check_name, check_path, shown
 
-# existing paths, since stages depend on them
+# Values that mean "none". They are paths of existing files, since stages depend on the file that is named here.
 NO_TEACHER = "catalogue/no-teacher"
 NO_MODEL = "catalogue/no-model"
 # The prefix of an address on Hugging Face's hub.
@@ -18,10 +18,11 @@ HUB_MODEL = re.compile(rf"{HUB}(?P<repo>\w[\w.-]*/\w[\w.-]*)@(?P<revision>\w[\w.
 
 
 class Section(BaseModel):
-    """A section of params.yaml: frozen, without unknown keys.
+    """A section of params.yaml. It is immutable, and unknown keys are an error.
 
     Attributes:
-        partial: whether params.yaml may leave keys of the section out, because the defaults are published figures.
+        partial: whether keys of this section may be left out of params.yaml, since the defaults are published values
+            that never change.
     """
 
     partial: ClassVar[bool] = False
@@ -30,7 +31,7 @@ class Section(BaseModel):
 
 
 class ByPhase(Section):
-    """A value for each phase of pretraining: ``phase1``, ``phase2``, and perhaps ``phase3`` and so on without a gap."""
+    """A value for each phase of pretraining: ``phase1``, ``phase2``, and optionally ``phase3`` to ``phase9``."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -42,27 +43,27 @@ class ByPhase(Section):
     def _no_gap(self) -> ByPhase:
         if self.names != [f"phase{number}" for number in range(1, min(len(self.names), 9) + 1)]:
             names = ", ".join(self.names)
-            raise ValueError(f"name them phase1, phase2 ... phase9, in order and without a gap; not {names}")
+            raise ValueError(f"phases are phase1, phase2 ... phase9, in order and without a gap; not {names}")
         return self
 
 
 def _whole_number(value: Any) -> Any:
-    # Python also reads ` 1`, `1_0` and `true` as numbers, but the number becomes part of a path.
+    # pydantic would also accept ` 1`, `1_0` and `true`. They are refused because the number becomes part of a path.
     if isinstance(value, bool) or (isinstance(value, str) and not re.fullmatch(r"0|[1-9][0-9]{0,9}", value)):
-        raise ValueError(f"a number of digits alone, unlike {shown(value)}")
+        raise ValueError(f"it should have only digits, without leading zeros; not {shown(value)}")
     return value
 
 
 def _listed_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
     for value in values:
         if values.count(value) > 1:
-            raise ValueError(f"{shown(value)} is listed twice; each may be listed once")
+            raise ValueError(f"{shown(value)} is listed twice; list it once")
     return values
 
 
 Name = Annotated[str, AfterValidator(check_name)]
 FileName = Annotated[str, AfterValidator(check_file_name)]
 FilePath = Annotated[str, AfterValidator(check_path)]
-# A seed.
+# A seed, below 2**31.
 Number = Annotated[int, BeforeValidator(_whole_number), Field(ge=0, lt=2**31)]
 ListedOnce = AfterValidator(_listed_once)

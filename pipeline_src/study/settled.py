@@ -1,8 +1,13 @@
-"""Read params.yaml while DVC may be writing an experiment's values into it.
+"""Wait until DVC has restored the workspace, before params.yaml is read.
 
-``dvc exp run`` makes an experiment in the workspace, also with ``--queue`` and ``--temp``: for a second params.yaml has
-the experiment's values, and files with uncommitted edits are those of the last commit. Then DVC puts all back. A tenth
-of a second before, it lists the workspace in a table of its own, and afterwards removes the line.
+``dvc exp run --queue`` and ``--temp`` create an experiment in three steps:
+
+1. DVC adds the workspace to a table of its own (``TABLE``).
+2. For about a second, params.yaml has the experiment's values, and files with uncommitted edits are replaced by their
+   committed versions.
+3. DVC restores all files and removes the workspace from the table.
+
+A stage that reads params.yaml during step 2 would run with the wrong values.
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ from typing import TypeVar
 
 TABLE = Path(".dvc/tmp/exps/rwlock")
 WORKSPACE = "workspace"
-# Seconds; DVC takes one. A killed DVC leaves its line in the table, so a line that is older does not count.
+# In seconds. DVC needs about one. A killed DVC leaves its line in the table, so a table older than this is ignored.
 PATIENCE = 60.0
 INTERVAL = 0.05
 
@@ -24,11 +29,12 @@ Seen = TypeVar("Seen")
 
 
 def when_settled(look: Callable[[], Seen], patience: float = PATIENCE) -> Seen:
-    """Return what ``look`` returns while DVC makes no experiment in the workspace.
+    """Call ``look`` at a time when DVC is not creating an experiment in the workspace, and return its result.
 
     Args:
-        look: reads or writes files. If DVC began meanwhile, it is called again, whatever it returned or raised.
-        patience: seconds after which the workspace is taken as it is.
+        look: function that reads files. If DVC starts to create an experiment meanwhile, its result or exception is
+            discarded and it is called again.
+        patience: seconds after which ``look`` is called in any case.
     """
     deadline = time.monotonic() + patience
     while True:
@@ -52,10 +58,10 @@ def read_settled(path: str | Path) -> str:
 
 
 def _read_table(patience: float) -> tuple[int, bool]:
-    # Returns when DVC's table was last changed (ns, 0 without a table), and whether it lists the workspace.
-    # It does not matter whether the process named there lives: it may run on another host.
+    # Returns (mtime of DVC's table in ns, or 0 without a table; whether the table lists the workspace).
+    # It does not check whether the process named in the table is alive, since it may run on another host.
     try:
-        # on NFS, opening asks the server; `stat` alone may tell what was once true
+        # On NFS, opening the file asks the server for its state. `stat` alone may return outdated values.
         with TABLE.open(encoding="utf-8") as file:
             changed = os.fstat(file.fileno()).st_mtime_ns
             text = file.read()
@@ -65,5 +71,5 @@ def _read_table(patience: float) -> tuple[int, bool]:
     try:
         return changed, is_recent and WORKSPACE in json.loads(text).get("write", {})
     except (ValueError, AttributeError):
-        # DVC is writing it
+        # The table is not valid JSON while DVC writes it.
         return changed, is_recent

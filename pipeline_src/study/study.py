@@ -1,4 +1,4 @@
-"""All of params.yaml, checked at once before any stage starts."""
+"""The complete params.yaml, validated as a whole before any stage starts."""
 
 from __future__ import annotations
 
@@ -24,18 +24,24 @@ from pipeline_src.study.reading import check_block, read_yaml
 from pipeline_src.study.schema import HUB, HUB_MODEL, NO_TEACHER, ListedOnce, Section
 from pipeline_src.study.task_spec import load_spec, task_names
 
-OWN_ENTRIES = "In an experiment or clone, one of your own is there only after `git add`"
-# Folders of models that stages write.
+OWN_ENTRIES = "DVC experiments and clones have your own entries only after `git add`"
+# Folders of models that this study's stages write.
 MADE_HERE = tuple(("models", name) for name in ("pretrained", "finetuned", "word_vectors"))
-# Kinds of tasks that learn a teacher's logits.
+# Kinds of tasks that support a teacher.
 TAUGHT = ("classification",)
 
 
 class Study(Section):
-    """One study: all parameters that its results depend on. ``cross_checks`` has rules on several parameters.
+    """All settings that the results of a study depend on.
 
-    ``mask_prob`` (fraction of tokens chosen for prediction, 0.15 in the paper, section 3.1) and ``seed`` are at the top
-    because people type ``dvc exp run -S mask_prob=0.2``.
+    Rules that involve several settings are in ``cross_checks``.
+
+    Attributes:
+        seed: main random seed. Each fine-tuning also has a seed of its own (``finetune.seeds``).
+        mask_prob: fraction of tokens chosen for prediction; 0.15 in the paper (section 3.1). It is at the top level,
+            so that ``dvc exp run -S mask_prob=0.2`` is short.
+        task_source: ``synthetic``: generated tasks. ``official``: the published task files.
+        tasks: names of entries of ``catalogue/tasks``.
     """
 
     seed: int = Field(ge=0, lt=2**31)
@@ -53,14 +59,14 @@ class Study(Section):
     interpretation: InterpretationParams
 
 
-# A condition that must not hold, a dotted key, and what to do about the key's value.
+# (condition that is true if the study is invalid, dotted key of the value at fault, hint)
 Check = tuple[object, str, str]
 
 
 def cross_checks(study: Study) -> Iterator[Check]:
-    """Yield checks of values against each other: the condition is true if they do not fit.
+    """Yield checks that involve several settings.
 
-    The caller stops at the first true condition, so a check may rely on all checks before it.
+    The caller stops at the first check whose condition is true, so a check may assume that all earlier ones passed.
     """
     yield from _entry_checks(study)
     yield from _model_checks(study)
@@ -72,22 +78,22 @@ def _entry_checks(study: Study) -> Iterator[Check]:
     sources = study.corpus.sources
     known = entry_names(SOURCES)
     for name, source in sources.items():
-        message = f"no file of {SOURCES} has this name; there are {', '.join(known)}. {OWN_ENTRIES}"
+        message = f"{SOURCES} has no file of this name; use one of {', '.join(known)}. {OWN_ENTRIES}"
         yield source.entry not in known, f"corpus.sources.{name}.from", message
     weights = study.examples.weights
     unmatched = "" if weights is None else ", ".join(sorted(weights.keys() ^ sources.keys()))
-    message = f"give every source of corpus.sources a weight, 0 to leave it out, or null; not in both: {unmatched}"
+    message = f"list each source of corpus.sources here (weight 0 excludes it), or set null; only in one: {unmatched}"
     yield unmatched, "examples.weights", message
     of_task: dict[str, str] = {}
     for task in study.tasks:
-        message = f"no task is called {task!r}; there are {', '.join(task_names())}. {OWN_ENTRIES}"
+        message = f"unknown task {task!r}; use one of {', '.join(task_names())}. {OWN_ENTRIES}"
         yield task not in task_names(), "tasks", message
-        # Entries of users may have any name, but each row of the results needs its own.
+        # Each row of the results table needs a name of its own, but users may give their tasks' rows any name.
         for row in load_spec(task).scores:
             other = of_task.setdefault(row, task)
-            message = f"{other} and {task} both call a row of their `scores` {row!r}; rename one in {TASK_SPECS}"
+            message = f"{other} and {task} both have {row!r} in their `scores`; rename it in one file of {TASK_SPECS}"
             yield other != task, "tasks", message
-        message = f"no recipe for {task}; add `{task}: {{}}` for that of finetune.defaults, or say what differs"
+        message = f"{task} is missing; add `{task}: {{}}` to use finetune.defaults, or list what differs"
         yield task not in study.finetune.per_task, "finetune.per_task", message
 
 
@@ -98,7 +104,7 @@ def _model_checks(study: Study) -> Iterator[Check]:
     cap = study.pretrain.masking.max_predictions
     longest = study.examples.max_seq_length.longest
     wanted = study.mask_prob * longest
-    message = f"masks less than mask_prob at length {longest}; set it to null, or at least {math.ceil(wanted)}"
+    message = f"too low for mask_prob at length {longest}; set it to null, or to {math.ceil(wanted)} or more"
     yield cap is not None and cap < wanted, "pretrain.masking.max_predictions", message
 
 
@@ -106,25 +112,25 @@ def _phase_checks(study: Study) -> Iterator[Check]:
     model, pretrain = study.model, study.pretrain
     phases = dict(study.examples.max_seq_length)
     later = pretrain.later_phases
-    too_long = f"at most model.max_position_embeddings ({model.max_position_embeddings})"
+    too_long = f"set it to at most model.max_position_embeddings ({model.max_position_embeddings})"
     for key, names in (("steps", pretrain.steps.names), ("later_phases", ["phase1", "phase2", *later])):
-        message = f"give it the phases of examples.max_seq_length: {', '.join(phases)}"
+        message = f"use the same phases as examples.max_seq_length: {', '.join(phases)}"
         yield names != list(phases), f"pretrain.{key}", message
     yield from _schedule_checks(pretrain)
     for before, phase in pairwise(phases):
         key = "examples.max_seq_length"
-        yield phases[before] > phases[phase], f"{key}.{before}", f"at most {phase} ({phases[phase]})"
+        yield phases[before] > phases[phase], f"{key}.{before}", f"set it to at most {phase} ({phases[phase]})"
         after = later[phase].after if phase in later else before
-        yield after != before, f"pretrain.later_phases.{phase}.after", f"set it to {before}, the phase before"
+        yield after != before, f"pretrain.later_phases.{phase}.after", f"set it to {before}, the previous phase"
         yield phases[phase] > model.max_position_embeddings, f"{key}.{phase}", too_long
     for phase in study.examples.full_length_share:
-        yield phase not in phases, f"examples.full_length_share.{phase}", f"there are {', '.join(phases)}"
+        yield phase not in phases, f"examples.full_length_share.{phase}", f"use one of {', '.join(phases)}"
     thetas = {"model": model.global_rope_theta}
     for phase, values in later.items():
         thetas[f"pretrain.later_phases.{phase}"] = values.global_rope_theta
     is_rotary = architecture_spec(model.architecture).rotary
     for section, theta in thetas.items():
-        message = f"{model.architecture} has no rotary positions; leave it out"
+        message = f"{model.architecture} has no rotary positions; remove this key"
         yield theta and not is_rotary, f"{section}.global_rope_theta", message
     for key, recipe in _recipes(study.finetune):
         yield recipe.max_length > model.max_position_embeddings, f"{key}.max_length", too_long
@@ -135,17 +141,18 @@ def _objective_checks(study: Study) -> Iterator[Check]:
     architecture, rules = architecture_spec(name), objective_spec(objective)
     has_pairs = study.examples.pair_objective != "none"
     for subject, reason in ((objective, rules.refused_pairs), (name, architecture.refused_pairs)):
-        message = f"{subject} goes without sentence pairs, since {reason}; set it to none"
+        message = f"{subject} does not support sentence pairs, since {reason}; set it to none"
         yield has_pairs and reason, "examples.pair_objective", message
     allowed = rules.only_architectures
-    message = f"{name} does not learn {objective}; set it to {' or '.join(allowed)}, or take another objective"
+    message = f"{name} does not support {objective}; set it to {' or '.join(allowed)}, or use another objective"
     yield allowed and name not in allowed, "model.architecture", message
     reason = architecture.refused_objectives.get(objective, "")
-    yield reason, "pretrain.objective", f"{name} does not learn {objective}, since {reason}; change one of the two"
+    message = f"{name} does not support {objective}, since {reason}; use another objective or architecture"
+    yield reason, "pretrain.objective", message
     has_teacher = study.pretrain.teacher != NO_TEACHER
-    message = f"objective: {objective} needs the folder of a pretrained model"
+    message = f"objective: {objective} needs a teacher; set it to the folder of a pretrained model"
     yield rules.needs_teacher and not has_teacher, "pretrain.teacher", message
-    message = f"objective: {objective} has no teacher; set it to {NO_TEACHER}"
+    message = f"objective: {objective} uses no teacher; set it to {NO_TEACHER}"
     yield has_teacher and not rules.needs_teacher, "pretrain.teacher", message
 
 
@@ -159,34 +166,35 @@ def _embedding_checks(study: Study) -> Iterator[Check]:
     electra = study.objectives.electra
     is_shared = electra.embeddings != "separate" and electra.generator_width != 1
     message = (
-        f"a narrower generator cannot share those of {model.architecture}, which are as wide as the encoder; set it to "
-        "separate, objectives.electra.generator_width to 1, or model.architecture to electra"
+        f"a narrower generator cannot share {model.architecture}'s embeddings, which are as wide as the encoder; set "
+        "it to separate, objectives.electra.generator_width to 1, or model.architecture to electra"
     )
     yield study.pretrain.objective == "electra" and is_shared, "objectives.electra.embeddings", message
 
 
 def _schedule_checks(pretrain: PretrainParams) -> Iterator[Check]:
-    # The learning rate runs once over all phases. In fewer steps it would never reach its peak, or jump down from it.
+    # The learning rate has one schedule over all phases. If the phases had fewer steps than warm-up plus decay, the
+    # rate would never reach its peak, or would drop suddenly.
     total = pretrain.steps.total
     warmup = pretrain.warmup_steps
     decay = pretrain.decay_steps or 0
-    message = f"the warm-up is longer than the training, whose phases have {total} steps in all; set it to at most that"
+    message = f"the warm-up is longer than all phases together; set it to at most {total}"
     yield warmup > total, "pretrain.warmup_steps", message
-    message = f"the decay does not fit the {total} steps of all phases after {warmup} of warm-up"
+    message = f"{warmup} steps of warm-up plus the decay exceed the {total} steps of all phases"
     if warmup < total:
         message += f"; set it to {total - warmup} or less"
     yield warmup + decay > total, "pretrain.decay_steps", message
 
 
 def _start_model_checks(study: Study) -> Iterator[Check]:
-    # without torch; the stage `start_model` checks the sizes
+    # Checks that need no torch. The model's sizes are checked by the stage `start_model`.
     source, key, given = study.pretrain.init_from, "pretrain.init_from", study.vocabulary.kind == "given"
-    message = "given is the vocabulary of pretrain.init_from; name a model there"
+    message = "`given` means the vocabulary of pretrain.init_from; set pretrain.init_from to a model"
     yield given and not study.pretrain.continued, "vocabulary.kind", message
-    message = "a model goes on with its own vocabulary; set vocabulary.kind: given"
+    message = "a pretrained model needs its own vocabulary; set vocabulary.kind: given"
     yield study.pretrain.continued and not given, key, message
     for path, its_key in ((source, key), (study.finetune.model, "finetune.model")):
-        message = "a model of Hugging Face's hub is hub:OWNER/NAME@REVISION, with a branch, a tag or a commit"
+        message = "write a hub model as hub:OWNER/NAME@REVISION; the revision is a branch, a tag or a commit"
         yield path.startswith(HUB) and not HUB_MODEL.fullmatch(path), its_key, message
     folder, entries = Path(source), [f"{MODELS}/{entry}.yaml" for entry in entry_names(MODELS)]
     objective = study.pretrain.objective
@@ -196,18 +204,19 @@ def _start_model_checks(study: Study) -> Iterator[Check]:
     yield not objective_spec(objective).can_continue, key, message
     if source in entries or source.startswith(HUB):
         return
-    yield folder.parts[:2] in MADE_HERE, key, f"the study itself makes it; copy it: cp -r {source} models/start"
+    message = f"this study's own stages write this folder; use a copy: cp -r {source} models/start"
+    yield folder.parts[:2] in MADE_HERE, key, message
     outside = folder.is_absolute() or folder.parts[:1] in (("models",), ("..",))
-    yield not outside, key, "DVC reads no model there; put it below models/, or outside of the project"
+    yield not outside, key, "DVC cannot track a model there; move it below models/, or outside the project"
     there = any((folder / name).is_file() for name in ("config.json", "bert_config.json"))
     message = (
-        "no model is there; give a folder with config.json or bert_config.json, hub:OWNER/NAME@REVISION, or one of "
+        "no model found; use a folder with config.json or bert_config.json, hub:OWNER/NAME@REVISION, or one of "
         f"{', '.join(entries)}"
     )
     yield not there, key, message
     if (folder / "config.json").is_file():
         kind = str(read_json(folder / "config.json", dict).get("model_type", "bert")).replace("-", "_")
-        message = f"the model is of another architecture than the study's; set model.architecture: {kind}"
+        message = f"the model has another architecture than the study; set model.architecture: {kind}"
         yield kind in member_names("models") and kind != study.model.architecture, key, message
 
 
@@ -215,7 +224,7 @@ def _finetune_checks(study: Study) -> Iterator[Check]:
     finetune, name = study.finetune, study.model.architecture
     architecture, muon = architecture_spec(name), study.finetune.optimizer == "muon"
     frozen = any(recipe.feature_layers for recipe in finetune.recipes)
-    message = f"muon updates the matrices of blocks, and {name} has none; set it to adamw"
+    message = f"muon updates the matrices of Transformer blocks, and {name} has no blocks; set it to adamw"
     yield muon and architecture.blocks == "none", "finetune.optimizer", message
     message = "muon has no matrices to update in an encoder frozen by feature_layers; set it to adamw"
     yield muon and frozen, "finetune.optimizer", message
@@ -223,31 +232,32 @@ def _finetune_checks(study: Study) -> Iterator[Check]:
     for key, recipe in _recipes(finetune):
         message = f"{name} has no last layers to re-initialize: all layers are shared, or there are none; set it to 0"
         yield recipe.reinit_layers and architecture.blocks != "own", f"{key}.reinit_layers", message
-        message = f"at most model.num_hidden_layers ({study.model.num_hidden_layers})"
+        message = f"set it to at most model.num_hidden_layers ({study.model.num_hidden_layers})"
         too_many = made_here and recipe.reinit_layers > study.model.num_hidden_layers
         yield too_many, f"{key}.reinit_layers", message
-        message = "an encoder frozen by feature_layers takes no random blocks; set one of the two to 0 or null"
+        message = "an encoder frozen by feature_layers cannot be re-initialized; set this to 0, or feature_layers: null"
         yield recipe.reinit_layers and recipe.feature_layers, f"{key}.reinit_layers", message
 
     taught = finetune.teacher != NO_TEACHER
     message = (
-        f"goes with no LSTM, feature_layers or teacher; set it to cross_encoder, or these to false, null, {NO_TEACHER}"
+        "bi_encoder supports no LSTM, frozen encoder or teacher; set it to cross_encoder, or set bilstm: false, "
+        f"feature_layers: null, teacher: {NO_TEACHER}"
     )
     alone = not (finetune.bilstm or frozen or taught)
     yield finetune.pair_head == "bi_encoder" and not alone, "finetune.pair_head", message
     for task in study.tasks:
-        message = f"{task} is of kind retrieval, which takes no LSTM: set bilstm: false and feature_layers: null"
+        message = f"{task} is a retrieval task, which supports no LSTM; set bilstm: false and feature_layers: null"
         lstm = finetune.bilstm or finetune.recipe(task).feature_layers
         yield lstm and load_spec(task).kind == "retrieval", "tasks", message
     if not taught:
         return
-    yield frozen, "finetune.teacher", "a frozen encoder learns nothing from it; set feature_layers: null"
-    yield muon, "finetune.optimizer", "the layers of a teacher are learnt by one of the others; set it to adamw"
+    yield frozen, "finetune.teacher", "a frozen encoder cannot learn from a teacher; set feature_layers: null"
+    yield muon, "finetune.optimizer", "muon does not support a teacher; set it to adamw"
     reason = architecture.refused_objectives.get("tinybert")
-    message = f"{name} imitates no layers, since {reason}; set layer_epochs: 0"
+    message = f"{name} cannot imitate a teacher's layers, since {reason}; set layer_epochs: 0"
     yield reason and any(recipe.layer_epochs for recipe in finetune.recipes), "finetune.teacher", message
     for task in study.tasks:
-        message = f"{task} is of kind {load_spec(task).kind}, which has no teacher; leave it out of tasks"
+        message = f"{task} is a {load_spec(task).kind} task, which supports no teacher; remove it from tasks"
         yield load_spec(task).kind not in TAUGHT, "finetune.teacher", message
 
 
@@ -261,18 +271,18 @@ def load_study(path: str | Path = "params.yaml") -> Study:
 
 
 def check_unchanged(started: Study, blocks: Iterable[str]) -> None:
-    """Raise an error if ``blocks`` of params.yaml changed since the stage started.
+    """Raise an error if sections (``blocks``) of params.yaml were edited since the stage started.
 
-    DVC records their values only when the stage has ended, and so would record the changed ones.
+    DVC reads the values only after the stage has ended, so it would record values that the stage did not use.
     """
     before, now = (study.model_dump(exclude_unset=True) for study in (started, load_study()))
     changed = [block for block in blocks if before[block] != now[block]]
     if changed:
         raise PipelineError(
-            "params.yaml changed while the stage ran; what it made is not recorded",
+            "params.yaml changed while the stage ran; the outputs are not recorded",
             ", ".join(changed),
             where="params.yaml",
-            hint="put the params right (`git diff params.yaml`) and start again",
+            hint="check the edit (`git diff params.yaml`) and start again: the stage uses the new values",
         )
 
 
@@ -283,7 +293,7 @@ def check_study(raw: dict[str, Any], path: str | Path = "params.yaml") -> Study:
             value: Any = raw
             for step in key.split("."):
                 value = value.get(step)
-            # A recipe may leave a key to the defaults.
+            # The key may be absent from the recipe of a task, which then has the default.
             given = "" if value is None else f" = {shown(value)}"
-            raise PipelineError("value does not fit the others", f"{key}{given}", where=path, hint=hint)
+            raise PipelineError("value does not fit the other settings", f"{key}{given}", where=path, hint=hint)
     return study

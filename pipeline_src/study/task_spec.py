@@ -1,4 +1,4 @@
-"""Task specifications, from ``catalogue/tasks/<task>.yaml``: files, columns, labels and metrics. Imports no torch."""
+"""Task specifications from ``catalogue/tasks/<task>.yaml``: files, columns, labels and metrics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline_src.study.schema import FileName, FilePath, Name, Section
 
 RankMetric = Literal["ndcg_at_10", "recall_at_100", "mrr_at_10"]
 Metric = Literal["accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman", "em", "entity_f1", RankMetric]
-# Other metrics are called by their names.
+# Display names of metrics. A metric that is not listed is displayed by its own name.
 METRIC_TITLES: dict[str, str] = {
     "f1": "F1",
     "macro_f1": "macro F1",
@@ -33,23 +33,23 @@ METRIC_TITLES: dict[str, str] = {
 
 def _check_column(column: object) -> object:
     if isinstance(column, bool) or not (isinstance(column, int) and column >= 1 or isinstance(column, str)):
-        raise ValueError(f"a column is a name of the header, or a number counted from 1, unlike {shown(column)}")
+        raise ValueError(f"a column is a name in the header, or a number from 1; not {shown(column)}")
     return column
 
 
-# The name of a column in the header, or its number, counted from 1, where the file has no header.
+# A column's name in the header, or its number (from 1) in a file without a header.
 Column = Annotated[int | str, BeforeValidator(_check_column)]
 
 
 class Columns(Section):
-    """Columns of a table, by their names in its header, or without a header by their numbers, counted from 1.
+    """Columns of a table, given by names in its header, or by numbers from 1 if there is no header.
 
     Attributes:
-        texts: the column of the first segment, and of the second if there is one; a query and its passage.
-        label: the column of the label; None in a test file.
-        choices: the columns of the endings, of which one is correct (kind ``choice`` only).
+        texts: columns of the input: one text, or two texts (in retrieval, the query and its passage).
+        label: column of the label. None in a test file.
+        choices: columns of the possible endings, one of which is correct (kind ``choice`` only).
         negatives: columns of passages that do not answer the query (kind ``retrieval`` only).
-        group: a column such as a row's document; confidence intervals resample rows with the same value together.
+        group: column that groups rows, such as a document id. Confidence intervals resample whole groups.
     """
 
     texts: tuple[Column, ...] = Field(min_length=1, max_length=2)
@@ -60,7 +60,7 @@ class Columns(Section):
 
     @property
     def required(self) -> tuple[Column, ...]:
-        # Each once; a group may be one of the texts.
+        # dict.fromkeys removes duplicates, since `group` may be one of the text columns.
         columns = (*self.texts, *self.choices, *self.negatives, self.label, self.group)
         return tuple(dict.fromkeys(column for column in columns if column is not None))
 
@@ -76,12 +76,13 @@ class TestSpec(Section):
     """A file without labels, whose predictions are submitted to a leaderboard.
 
     Attributes:
-        submit: name of the file of predictions in a submission.
-        columns: columns of the file, without a label, if they differ from the task's.
-        header: whether the first line names the columns; by default as in the task's other tables.
+        file: path of the file.
+        submit: file name of the predictions in a submission.
+        columns: columns of the file, without a label. None: the same as in the task's training file.
+        header: whether the first line is a header. None: the same as in the task's other tables.
     """
 
-    # This is not a test case of pytest.
+    # pytest would otherwise collect this class, since its name begins with "Test".
     __test__ = False
 
     file: FilePath
@@ -91,16 +92,17 @@ class TestSpec(Section):
 
 
 class EvalSetSpec(Section):
-    """An evaluation set: a file that a task's model is scored on, with one row of the results table per metric.
+    """An evaluation set, which gives one row of the results table per metric.
 
     Attributes:
         title: display name.
-        metrics: names in ``metrics.py``, the main metric first.
-        columns: columns of the file if they differ from the task's.
-        labels: spellings of the labels in the file, in the task's order, if they differ from the task's.
-        test: the corresponding file without labels, if there is one.
-        corpus, queries: tables with the columns ``_id`` and ``text``. The texts of ``file`` are then such ids, and all
-            of the corpus is searched (kind ``retrieval`` only).
+        file: path of the file.
+        metrics: names of metrics in ``metrics.py``. The first is the main metric.
+        columns: columns of the file. None: the same as in the task's training file.
+        labels: spellings of the labels in this file, in the order of the task's labels. None: the task's spellings.
+        test: the file without labels for a leaderboard, if there is one.
+        corpus, queries: tables with the columns ``_id`` and ``text`` (kind ``retrieval`` only). Then the text columns
+            of ``file`` contain ids of these tables, and the whole corpus is searched.
     """
 
     title: str = Field(min_length=1)
@@ -119,13 +121,13 @@ class EvalSetSpec(Section):
 
 @dataclass(frozen=True)
 class Layout:
-    """Layout of a table.
+    """How to read a table.
 
     Attributes:
-        columns: columns of the table; a test file has no label.
-        header: whether the first line names the columns (in JSON, every line does).
-        labels: spellings of the classes; empty for a regression.
-        drop_short: whether a line that lacks a column is dropped and counted; otherwise it is an error.
+        columns: columns of the table. A test file has no label column.
+        header: whether the first line is a header. Ignored for JSON Lines, where each line has the names.
+        labels: spellings of the classes. Empty for a regression.
+        drop_short: whether a line with too few columns is dropped and counted. If False, it is an error.
     """
 
     columns: Columns
@@ -137,7 +139,7 @@ class Layout:
         return replace(self, columns=self.columns.without_labels())
 
 
-# Bound of a regression's values.
+# Maximum absolute value of a regression's range.
 MAX_VALUE = 1e9
 
 
@@ -145,17 +147,19 @@ class TaskSpec(Section):
     """A task of ``catalogue/tasks``.
 
     Attributes:
-        name: name of the file there, and of the folder in data/tasks.
+        name: name of its file in catalogue/tasks (without .yaml) and of its folder in data/tasks.
         kind: key of the task's class in ``kinds.KINDS``.
-        scores: name -> evaluation set; the first set selects hyperparameters.
-        columns: columns of the task's tables (not for SQuAD's JSON, of which all spans are).
-        labels: spellings of the classes, in the order of the model's outputs. Retrieval: those of the rows to read, of
-            which the passage answers the query.
-        range: lowest and highest value of a regression, which has no labels.
-        header: whether the first line of the tables names the columns.
-        short_rows: treatment of a line that lacks a column: ``refuse`` it, or ``drop`` and count it.
-        unanswerable: whether a question may have no answer (spans only).
-        format: format of a file of tagged words, a name in ``conll.FORMATS`` (tagging only).
+        train: path of the training file.
+        scores: name -> evaluation set. The first set selects hyperparameters.
+        columns: columns of the task's tables. None for span tasks, which are read from SQuAD's JSON.
+        labels: spellings of the classes, in the order of the model's outputs. For retrieval: labels of the rows whose
+            passage answers the query; all other rows are skipped.
+        range: (lowest, highest) value of a regression. A regression has no labels.
+        header: whether the first line of the tables is a header.
+        short_rows: what to do with a line that has too few columns: ``refuse`` raises an error, ``drop`` skips and
+            counts it.
+        unanswerable: whether a question may have no answer (span tasks only).
+        format: file format of tagged words, a key of ``conll.FORMATS`` (tagging tasks only).
     """
 
     name: Name
@@ -185,7 +189,7 @@ class TaskSpec(Section):
             return self._check_retrieval()
         has_corpus = any(eval_set.corpus or eval_set.queries for eval_set in self.scores.values())
         if has_corpus or any(columns.negatives for columns in self._declared_columns):
-            raise ValueError("negatives, corpus and queries belong to the kind `retrieval`")
+            raise ValueError("only kind `retrieval` has negatives, corpus and queries; leave them out")
         if self.kind == "span" and self.columns is not None:
             raise ValueError("spans are read from SQuAD's JSON, which has no columns: leave out `columns`")
         if self.kind != "span" and self.columns is None:
@@ -193,17 +197,17 @@ class TaskSpec(Section):
         self._check_labels()
         if self.kind == "tagging" and self.columns is not None:
             if len(self.columns.required) != 2 or not self.columns.are_numbers:
-                raise ValueError("tagging needs the numbers of one text column and of the label's, counted from 1")
+                raise ValueError("tagging needs the numbers (from 1) of one text column and of the label column")
         has_choices = bool(self.columns and self.columns.choices)
         if self.kind == "choice" and not has_choices:
             raise ValueError("`choices` is missing in `columns`: kind choice needs the columns of the endings")
         if has_choices and self.kind != "choice":
             raise ValueError(f"only kind choice has `choices`; leave it out of the columns of kind {self.kind}")
         if self.range is not None and not (-MAX_VALUE <= self.range[0] < self.range[1] <= MAX_VALUE):
-            raise ValueError(f"a range is two numbers, the lower one first, of at most {MAX_VALUE:g}")
+            raise ValueError(f"a range is [lowest, highest], both between -{MAX_VALUE:g} and {MAX_VALUE:g}")
         names = [test.submit for test in self._tests]
         if len(set(names)) != len(names):
-            raise ValueError("two evaluation sets submit under one name")
+            raise ValueError("two evaluation sets have the same `submit` file name; rename one")
         return self
 
     def _check_labels(self) -> None:
@@ -215,37 +219,41 @@ class TaskSpec(Section):
             raise ValueError("`labels` is missing: tagging needs the list of tags")
         if self.kind == "classification" and bool(self.labels) == bool(self.range):
             state = "both are given" if self.labels else "`labels` is missing"
-            raise ValueError(f"{state}: a classification needs a list of `labels`, or for numbers a `range`")
+            raise ValueError(
+                f"{state}: a classification needs either a list of `labels` or, for a regression, a `range`"
+            )
         is_repeated = len(set(self.labels)) != len(self.labels)
         if is_repeated or len(self.labels) == 1 or not all(self.labels):
-            raise ValueError("labels are two or more, each listed once and none empty")
+            raise ValueError("`labels` needs two or more names, each listed once and none empty")
 
     def _check_retrieval(self) -> TaskSpec:
         files = [(self.train, self.columns, self.labels)]
         for name, declared in self.scores.items():
             files.append((declared.file, declared.columns or self.columns, declared.labels or self.labels))
             if (declared.corpus is None) != (declared.queries is None):
-                raise ValueError(f"{name}: corpus and queries are declared together")
+                raise ValueError(f"{name}: `corpus` and `queries` need each other; give both or none of them")
         for file, columns, labels in files:
             # SQuAD's JSON has no columns.
             if file.endswith(".json"):
                 continue
             if columns is None or len(columns.texts) != 2 or columns.choices or self.range:
-                raise ValueError(f"{file}: retrieval reads two text columns, query and passage, and perhaps negatives")
+                raise ValueError(f"{file}: retrieval needs two text columns (query, passage), no choices and no range")
             if columns.label is not None and not labels:
-                raise ValueError(f"{file}: a label column needs labels, those of the rows that are pairs")
+                raise ValueError(
+                    f"{file}: a label column needs `labels`: the labels of rows whose passage is an answer"
+                )
         return self
 
     @model_validator(mode="after")
     def _columns_have_labels(self) -> TaskSpec:
         if self.kind != "retrieval" and any(columns.label is None for columns in self._declared_columns):
-            raise ValueError("columns need a label; only those of a test file have none")
+            raise ValueError("`columns` needs a label column; only a test file has none")
         if any(test.columns is not None and test.columns.label is not None for test in self._tests):
             raise ValueError("a test file has no label column")
         if self.kind in ("tagging", "retrieval") and self._tests:
-            raise ValueError("texts without answers are not read: a set of this kind takes no test file")
+            raise ValueError(f"kind {self.kind} does not support a `test` file; remove it")
         if self.columns is not None and not self.header and not self.columns.are_numbers:
-            raise ValueError("without a header, columns are numbers counted from 1")
+            raise ValueError("without a header, columns must be numbers from 1")
         return self
 
     @model_validator(mode="after")
@@ -261,11 +269,11 @@ class TaskSpec(Section):
             allowed["classification"].add("f1")
         for name, eval_set in self.scores.items():
             if self.kind != "retrieval" and eval_set.labels is not None and len(eval_set.labels) != len(self.labels):
-                raise ValueError(f"{name}: {len(eval_set.labels)} labels, where the task has {len(self.labels)}")
+                raise ValueError(f"{name}: has {len(eval_set.labels)} labels, but the task has {len(self.labels)}")
             wrong = set(eval_set.metrics) - allowed[self.kind]
             if wrong:
                 fitting = ", ".join(sorted(allowed[self.kind]))
-                raise ValueError(f"{name}: {min(wrong)} does not fit the answers; metrics that do: {fitting}")
+                raise ValueError(f"{name}: metric {min(wrong)} does not fit this task; use one of {fitting}")
         return self
 
     @property
@@ -278,12 +286,17 @@ class TaskSpec(Section):
             return next(iter(self.scores.values()))
         if name not in self.scores:
             raise PipelineError(
-                "no such evaluation set", name, where=self.name, hint=f"there are {', '.join(self.scores)}"
+                "no such evaluation set", name, where=self.name, hint=f"use one of {', '.join(self.scores)}"
             )
         return self.scores[name]
 
     def layout(self, eval_set: str | None = None, test: bool = False) -> Layout:
-        """Return the layout of the training file, or of the file or ``test`` file of an evaluation set."""
+        """Return the layout of one of the task's tables.
+
+        Args:
+            eval_set: name of an evaluation set. None: the training file, or the first evaluation set if ``test``.
+            test: whether to return the layout of the evaluation set's test file, which has no labels.
+        """
         if not test:
             columns = self.columns
             labels = self.labels
@@ -296,13 +309,13 @@ class TaskSpec(Section):
             return Layout(columns, self.header, labels, self.short_rows == "drop")
         test_file = self.eval_set(eval_set).test
         if test_file is None:
-            value = eval_set or "the first set"
-            hint = "give the evaluation set a `test` where the task is declared, in catalogue/tasks"
-            raise PipelineError("no test file is declared", value, where=self.name, hint=hint)
+            value = eval_set or "the first evaluation set"
+            hint = f"add the key `test` to this evaluation set in {TASK_SPECS}/{self.name}.yaml"
+            raise PipelineError("evaluation set has no test file", value, where=self.name, hint=hint)
         assert self.columns is not None
         columns = test_file.columns or self.columns.without_labels()
         header = self.header if test_file.header is None else test_file.header
-        # A submission has every line.
+        # A submission needs a prediction for each line, so no line is dropped.
         return Layout(columns, header, self.labels, drop_short=False)
 
 

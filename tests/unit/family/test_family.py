@@ -92,11 +92,11 @@ def test_check_study_objective_refused_by_architecture_is_rejected(root, name):
     check_study(raw)
     for objective, reason in spec.refused_objectives.items():
         refused = {**raw, "pretrain": {**raw["pretrain"], "objective": objective}}
-        with pytest.raises(PipelineError, match=f"{name} does not learn {objective}, since {reason}"):
+        with pytest.raises(PipelineError, match=f"{name} does not support {objective}, since {reason}"):
             check_study(refused)
     raw["examples"]["pair_objective"] = "nsp"
     if spec.refused_pairs:
-        with pytest.raises(PipelineError, match=f"{name} goes without sentence pairs, since {spec.refused_pairs}"):
+        with pytest.raises(PipelineError, match=f"{name} does not support sentence pairs, since {spec.refused_pairs}"):
             check_study(raw)
 
 

@@ -46,8 +46,8 @@ def test_load_machine_missing_file_or_key_uses_defaults(tmp_path):
         ("compile: sometimes", "compile.* = 'sometimes'"),
         ("precision: float16", r"precision = 'float16'"),
         ("pretrain: {thread: 2}", r"unknown key: pretrain\.thread"),
-        ("- 1", "not a mapping of keys"),
-        ("a: [", "not a YAML file"),
+        ("- 1", "the file has no keys"),
+        ("a: [", "invalid YAML file"),
     ],
 )
 def test_load_machine_invalid_setting_is_rejected(tmp_path, text, key):

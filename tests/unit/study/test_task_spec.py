@@ -114,7 +114,7 @@ def test_load_spec_tagging_test_file_is_rejected(catalogue: Path):
         ({}, {"corpus": "corpus.jsonl"}, "declared together"),
         ({}, {"metrics": ["accuracy"]}, "metrics that do: mrr_at_10, ndcg_at_10, recall_at_100"),
         ({}, {"test": {"file": "test.tsv", "submit": "x.tsv"}}, "takes no test file"),
-        ({"kind": "classification", "range": [0, 1]}, {"metrics": ["pearson"]}, "belong to the kind `retrieval`"),
+        ({"kind": "classification", "range": [0, 1]}, {"metrics": ["pearson"]}, "only kind `retrieval` has negatives"),
     ],
 )
 def test_task_spec_impossible_retrieval_is_rejected(change: dict, score_change: dict, message: str):
@@ -134,7 +134,7 @@ def test_task_spec_impossible_retrieval_is_rejected(change: dict, score_change: 
         ({"labels": [], "range": [float("-inf"), float("inf")]}, "of at most"),
         ({"scores": {"": {"title": "x", "file": "a.tsv", "metrics": ["accuracy"]}}}, "a name has only"),
         ({"scores": {"mine": {"title": "x", "file": "a.tsv", "metrics": ["f1", "em"]}}}, "does not fit"),
-        ({"columns": {"texts": [0], "label": 1}, "header": False}, "counted from 1, unlike 0"),
+        ({"columns": {"texts": [0], "label": 1}, "header": False}, "a number from 1; not 0"),
         ({"scores": {"mine": {"title": "x", "file": "a.tsv", "metrics": ["accuracy"], "labels": ["c"]}}}, "1 labels"),
     ],
 )

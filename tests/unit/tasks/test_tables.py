@@ -77,7 +77,7 @@ def test_read_test_file_has_no_labels_and_drops_no_row(tmp_path: Path):
     with pytest.raises(PipelineError, match="no value for a column: question2[\\s\\S]*test.tsv:3"):
         # A short row of a test file is an error, because every row needs a prediction.
         test_file("qqp", "id\tquestion1\tquestion2\n0\ta\tb\n1\ta\n")
-    with pytest.raises(PipelineError, match="no test file is declared"):
+    with pytest.raises(PipelineError, match="evaluation set has no test file"):
         make_task(mine("sst2", ".tsv")).read(tmp_path / "test.tsv", test=True)
 
 
