@@ -1,7 +1,7 @@
-"""``python -m pipeline_src COMMAND [--key value]``: the command line of every stage and tool.
+"""``python -m pipeline_src COMMAND [--key value]``: the command line of all stages and tools.
 
-A stage's module is imported only when the stage runs. All of params.yaml is checked first, so that a typing mistake
-fails before any work; the stage then gets the sections that it declares. An edit of this module makes no stage stale.
+The whole params.yaml is validated before a stage's module is imported, so a typo fails before any work. The stage gets
+only the sections that it declares. Edits of this module make no stage stale.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from pipeline_src.base.mistakes import explain
 from pipeline_src.base.names import shown
 from pipeline_src.stages import STAGES
 
-# tool -> (module, or MODULE:NAME if the module has several: functions NAME and add_NAME_arguments; line of help)
+# Tool -> (module, help). The module has the functions `main` and `add_arguments`. If it has several tools,
+# MODULE:NAME stands for its functions NAME and add_NAME_arguments.
 TOOLS = {
     "preset": ("pipeline_src.study.preset", "put a complete study in place of params.yaml"),
     "plan": ("pipeline_src.tools.plan", "sizes, FLOPs, time and cost of the study before it runs"),
@@ -50,23 +51,25 @@ STATUSES = {
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one stage or tool and return the exit status: a key of ``STATUSES``, or a tool's own."""
+    """Run one stage or tool, and return the exit status (see ``STATUSES``)."""
     argv = sys.argv[1:] if argv is None else argv
-    # Waiting threads must sleep: on a busy machine, spinning threads made training 3 to 5 times slower. They spin for
-    # microseconds first, which lasts from one product of a small model to the next: on two threads, BERT-Tiny's step
-    # takes a fifth less. torch reads this when it is imported.
+    # OpenMP threads that wait should sleep: on a busy machine, threads that spin made training 3 to 5 times slower.
+    # Before they sleep, they still spin for some microseconds (GOMP_SPINCOUNT). That is enough to bridge the time
+    # between two matrix products of a small model: on two threads, BERT-Tiny's step takes a fifth less. torch reads
+    # both variables when it is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
-    # oneDNN caches 1,024 kernels by shape, which batches of always different sizes fill: BERT-Tiny at up to 512 tokens
-    # held 1.4 GB after 2,000 steps instead of 0.6 GB. torch reads this when it first computes.
+    # By default oneDNN caches 1,024 kernels, one per shape. Batches of ever new sizes fill this cache: BERT-Tiny at up
+    # to 512 tokens needed 1.4 GB instead of 0.6 GB after 2,000 steps. torch reads this variable when it first computes.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
     try:
         for word in argv:
-            # Python decodes bytes that are not UTF-8 to surrogates.
+            # Python decodes bytes of the command line that are not UTF-8 as surrogates.
             if any("\ud800" <= letter <= "\udfff" for letter in word):
-                hint = "rename the file, or type it where the terminal's text is UTF-8"
-                raise PipelineError("not text in UTF-8", shown(word), where="the command line", hint=hint)
-        # They compute the same numbers as a stage, by settings that torch reads when it is imported.
+                hint = "rename the file, or set the terminal's encoding to UTF-8"
+                raise PipelineError("argument is not UTF-8", shown(word), where="the command line", hint=hint)
+        # These two tools must compute the same numbers as a stage. The settings for that are read when torch is
+        # imported.
         if argv[:1] in (["verify"], ["predict"]):
             from pipeline_src.study.machine import load_machine
 
@@ -78,7 +81,7 @@ def main(argv: list[str] | None = None) -> int:
         values = vars(arguments)
         options = {key: values[key] for key in stage.options if values[key] is not None}
         items = {key: values[key] for key in stage.items}
-        # It is imported here, since most commands are no stages.
+        # Imported here because only stages need it.
         from pipeline_src import run
 
         run.run_stage(arguments.command, items, options)
@@ -87,7 +90,7 @@ def main(argv: list[str] | None = None) -> int:
     except Interrupted as stop:
         return _stopped(str(stop), Interrupted.STATUS)
     except BrokenPipeError:
-        # The pipe's reader has ended, such as `| head`; but a stage's pipe leads to its workers.
+        # The reader of a tool's output has ended, as in `| head`. In a stage, a broken pipe means that a worker died.
         if argv and argv[0] in STAGES:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -140,7 +143,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
             command.add_argument(f"--{key}", type=option.type, nargs="+" if option.many else None, help=option.help)
     for name, (_, text) in TOOLS.items():
         command = commands.add_parser(name, description=text)
-        # A tool is imported only when it is called.
+        # Import only the tool that is called.
         if name in argv[:1]:
             _tool(name)[0](command)
     arguments, unrecognized = parser.parse_known_args(argv)
@@ -158,15 +161,15 @@ def _tool(name: str) -> tuple[Callable[[argparse.ArgumentParser], None], Callabl
 
 
 def _stopped(message: str, status: int) -> int:
-    # Further signals must change neither status nor output. A second one arrives if Ctrl-C is pressed twice, or from
-    # ``srun --kill-on-bad-exit`` when another process ends.
+    # Ignore further signals, so that they change neither the exit status nor the output. A second signal arrives if the
+    # user presses Ctrl-C twice, or from `srun --kill-on-bad-exit` when another process has ended.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     return _complain(f"{message}; run the same command again to continue", status, "stopped")
 
 
 def _complain(text: str, status: int = 2, kind: str = "error") -> int:
-    # The terminal may have been closed.
+    # Ignore an OSError, since the terminal may have been closed.
     with contextlib.suppress(OSError):
         print(f"{kind}: {text}", file=sys.stderr)
     return status

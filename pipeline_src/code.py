@@ -1,12 +1,18 @@
-"""Stage ``code``: check params.yaml, and write the fingerprint of every stage's code, which DVC compares.
+"""Stage ``code``: validate params.yaml, and write fingerprints of the stages' code, which DVC compares.
 
-It runs first, since all other stages depend on its files: ``code/STAGE`` for each stage, ``code/models/NAME`` and
-``code/objectives/NAME`` for each member of the family, and ``code/cleaners/KIND`` for each kind of source; dvc.yaml
-fills in NAME and KIND from params.yaml. An edit of comments or docstrings changes none of the files.
+It runs first, since all other stages depend on its files:
 
-It also fetches the models of Hugging Face's hub that params.yaml names: ``hub:OWNER/NAME@REVISION`` becomes a folder of
-that path, which other stages read like any model's. In dvc.yaml its output is marked ``persist``, so that DVC always
-runs the stage, and never restores the output from the run-cache.
+- ``code/STAGE`` for each stage,
+- ``code/models/NAME`` and ``code/objectives/NAME`` for each architecture and objective,
+- ``code/cleaners/KIND`` for each kind of source.
+
+In dvc.yaml, NAME and KIND are filled in from params.yaml. Edits of comments or docstrings change none of these files.
+
+The stage also downloads the Hugging Face hub models in params.yaml. The model ``hub:OWNER/NAME@REVISION`` becomes a
+folder with exactly this path, which other stages read like any model's folder.
+
+In dvc.yaml, the stage's output is marked ``persist``, so DVC always runs the stage and never restores its output from
+the run-cache.
 """
 
 from __future__ import annotations
@@ -49,10 +55,10 @@ def untracked_entries() -> str | None:
 
 
 def modules() -> dict[str, str]:
-    # Path below ``code`` -> the module whose fingerprint is written there.
+    # Returns path below code/ -> the module whose fingerprint is written there.
     stages = {}
     for name, stage in STAGES.items():
-        # A ring, such as interpret/, can be taken away.
+        # Skip a stage whose optional folder, such as interpret/, was removed.
         folder = (ROOT / stage.module.replace(".", "/")).parent
         if name != "code" and folder.is_dir():
             stages[name] = stage.module
@@ -63,10 +69,10 @@ def modules() -> dict[str, str]:
 
 
 def fetch_models(paths: Iterable[str]) -> None:
-    # A model becomes the folder ``hub:OWNER/NAME@REVISION``.
+    # Downloads the models whose path is such as hub:OWNER/NAME@REVISION into a folder of that path.
     for path in sorted(set(paths)):
         if path.startswith(HUB) and not Path(path).exists():
-            # It imports torch.
+            # Imported here, since it imports torch.
             from pipeline_src.pretrain.import_model import fetch_and_import
 
             with atomic_directory(path) as folder:
@@ -74,7 +80,7 @@ def fetch_models(paths: Iterable[str]) -> None:
 
 
 def run(corpus: CorpusParams, pretrain: PretrainParams, finetune: FinetuneParams) -> None:
-    """Write ``code`` and fetch models; params.yaml was checked before."""
+    """Write the fingerprints to ``code/`` and download hub models. params.yaml has already been validated."""
     for name, source in corpus.sources.items():
         check_language(source.filters, source.language, name)
     warning = untracked_entries()
@@ -90,13 +96,14 @@ def run(corpus: CorpusParams, pretrain: PretrainParams, finetune: FinetuneParams
 
 
 class StageCode:
-    """Detects edits of a stage's code since its process started; DVC records the code of that moment.
+    """Detects edits of a stage's code while the stage runs.
 
-    Python reads a module when it is first imported, workers import it again, and data files are read when they are
-    used. An edit before that takes part in the computation, but DVC would record the code as it was before the edit.
+    A module is read when it is first imported, which may be long after the start. Workers import it again, and data
+    files are read when they are used. So an edit after the start may affect the results, but DVC records the
+    fingerprint from before the edit.
 
     Args:
-        names: paths below ``code`` that the stage depends on.
+        names: paths below ``code/`` that the stage depends on.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -111,22 +118,22 @@ class StageCode:
                 raise _edited(name)
 
     def import_all(self) -> None:
-        # Later edits do not reach this process.
+        # Import all modules now, so that later edits do not affect this process.
         for file in self._sources:
             if file.suffix == ".py":
                 name = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-                # An optional library may be missing.
+                # A module may need an optional library that is not installed.
                 with contextlib.suppress(ModuleNotFoundError):
                     importlib.import_module(name)
         self.check_unchanged()
 
     def check_unchanged(self, imported: bool = False) -> None:
-        """Raise an error if the code was edited since the start; edits of comments and docstrings are allowed.
+        """Raise an error if the code was edited since the start, except for comments and docstrings.
 
         Args:
-            imported: whether all modules are already imported, so that only edits of data files matter.
+            imported: whether ``import_all`` was called. Then only edits of data files count.
         """
-        # The stage `code` ran after an edit.
+        # The fingerprints differ if someone edited the code and ran the stage `code` meanwhile.
         if self._read_recorded() != self._recorded:
             raise _edited(f"{CODE}/")
         for path in changed_files(self._signature, self._files()):
@@ -136,7 +143,7 @@ class StageCode:
                 raise _edited(os.path.relpath(path, ROOT))
 
     def _read_recorded(self) -> dict[str, str]:
-        # Times of files would not do, as a rerun writes the same again.
+        # Compare the text, not the times: a rerun of the stage `code` may write equal fingerprints again.
         recorded = dict.fromkeys(self._modules, "")
         for name in recorded:
             if (CODE / name).exists():
@@ -155,7 +162,8 @@ class StageCode:
             return False
         edited = file.read_bytes()
         if edited == source:
-            # The same bytes, written again, are an edit that was undone.
+            # The file was written again with the same bytes: an edit that was undone. A module may have been imported
+            # in between, so this counts as an edit.
             return False
         try:
             return statements_of(edited) == statements_of(source)
@@ -164,5 +172,5 @@ class StageCode:
 
 
 def _edited(name: str) -> PipelineError:
-    hint = "start again (`snakemake all` or `dvc repro`): what was finished is kept"
+    hint = "start again (`snakemake all` or `dvc repro`); finished stages do not run again"
     return PipelineError("the code was edited since this run began", name, hint=hint)

@@ -1,6 +1,6 @@
-"""Run one stage: check params.yaml, watch what the stage reads, call its module, and write what the run took.
+"""Run one stage: validate params.yaml, call the stage's module, detect edits of its inputs, log time and memory.
 
-An edit of this module makes no stage stale, for no stage imports it.
+No stage imports this module, so edits of it make no stage stale.
 """
 
 from __future__ import annotations
@@ -33,13 +33,17 @@ from pipeline_src.study.study import Study, check_unchanged, load_study
 
 
 def run_stage(name: str, items: Mapping[str, str], options: Mapping[str, object] = MappingProxyType({})) -> None:
-    """Run a stage, and write ``logs/<stage>/<item>.run.json``.
+    """Run a stage, and write its time, memory, host and versions to ``logs/<stage>/<item>.run.json``.
 
-    ``items`` and ``options`` are the values of the command line, by the keys of ``stages.Stage``. Time, host and
-    versions are only in the JSON file, never in a tracked output.
+    Args:
+        name: name of the stage.
+        items: command-line values that select one job of the stage, such as the task and seed of ``finetune``. dvc.yaml
+            passes them; their keys are ``Stage.items``.
+        options: command-line values that only users give, such as ``--price`` of ``report``. Their keys are
+            ``Stage.options``.
     """
     machine = load_machine()
-    # before torch is imported
+    # This must come before torch is imported.
     machine.choose_code_paths()
     stage = STAGES[name]
     study = load_study()
@@ -47,13 +51,13 @@ def run_stage(name: str, items: Mapping[str, str], options: Mapping[str, object]
     item = "-".join(items.values()) or "all"
     rank = process_rank()[0]
     if rank:
-        # one of several processes that train together: only the first one prints
+        # In distributed training, only the process with rank 0 prints.
         item += f".process-{rank}"
         os.environ[PLAIN] = "1"
 
     arguments: dict[str, Any] = {block: getattr(study, block) for block in stage.blocks}
     for key, value in items.items():
-        # finetune has a seed of its own
+        # The item `seed` of finetune would clash with the section `seed`, so it is passed as `finetune_seed`.
         arguments[f"{name}_{key}" if key in arguments else key] = value
     arguments |= options
     if stage.training:
@@ -85,24 +89,26 @@ def run_stage(name: str, items: Mapping[str, str], options: Mapping[str, object]
 
 
 def _checked_items(name: str, items: Mapping[str, str]) -> dict[str, str]:
-    # DVC's name of the stage is left out: "download@wikipedia" -> "wikipedia".
+    # An item may have DVC's name of the stage in front, which is removed: "download@wikipedia" -> "wikipedia".
     checked = {}
     for key, given in items.items():
         value = given.partition(f"{name}@")[2] or given
         try:
-            # It becomes a part of names of files.
+            # The value becomes part of file names.
             check_name(value)
         except ValueError as error:
-            raise PipelineError("not a name", shown(value), where=f"--{key}", hint=str(error)) from None
+            raise PipelineError("invalid name", shown(value), where=f"--{key}", hint=str(error)) from None
         checked[key] = value
     return checked
 
 
 def _run_watched(stage: Stage, study: Study, arguments: Mapping[str, Any], is_first: bool) -> None:
-    """Run a stage's module; under DVC, fail at the end if parameters, dependencies or code were edited meanwhile.
+    """Run a stage's module, and fail if its settings, inputs or code were edited meanwhile.
+
+    Without DVC, inputs are not checked.
 
     Args:
-        is_first: whether this is the first of the processes that train together, or the only one.
+        is_first: whether this process has rank 0 (in distributed training) or is the only one.
     """
     dvc_stage = os.environ.get("DVC_STAGE")
     record = _start_record(dvc_stage, is_first) if dvc_stage else None
@@ -110,7 +116,7 @@ def _run_watched(stage: Stage, study: Study, arguments: Mapping[str, Any], is_fi
     code = when_settled(lambda: StageCode(fingerprints))
     run = importlib.import_module(stage.module).run
     if stage.training:
-        # It may take days, in which people edit code.
+        # Training may take days, in which users may edit the code.
         code.import_all()
 
     def check_unedited() -> None:
@@ -129,7 +135,7 @@ def _run_watched(stage: Stage, study: Study, arguments: Mapping[str, Any], is_fi
         if is_first:
             record.wait_for_dvc()
         when_settled(check_unedited)
-        # Only `code` depends on no fingerprint; the stages after it compare what it has written with the code.
+        # The stage `code` has no fingerprints and leaves no note: later stages compare its files with the code.
         if is_first and fingerprints:
             record.leave_note()
 
@@ -143,8 +149,8 @@ def _start_record(dvc_stage: str, is_first: bool) -> StageRecord:
         keep_copy_of_lock()
         false_records = settle_records()
         if false_records:
-            hint = "start again (`snakemake all` or `dvc repro`): the stage named first runs again"
-            raise PipelineError("a record of DVC was false and is removed", false_records[0], hint=hint)
+            hint = "start again (`snakemake all` or `dvc repro`), and the stage named here runs again"
+            raise PipelineError("a wrong record in dvc.lock was removed", false_records[0], hint=hint)
     name = dvc_stage.rpartition(":")[2]
     return when_settled(lambda: StageRecord(name, declared["deps"], declared["outs"]))
 

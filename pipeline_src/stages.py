@@ -1,4 +1,4 @@
-"""The stages of dvc.yaml: the module, parameters and command-line keys of each."""
+"""The stages of dvc.yaml, each with its module, its sections of params.yaml and its command-line keys."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 
-# An option that only users give, never dvc.yaml.
+# A command-line option of a stage that users may give. dvc.yaml never does.
 @dataclass(frozen=True)
 class Option:
     help: str
     type: Callable[[str], object] = str
-    # It takes several values.
+    # Whether the option takes several values.
     many: bool = False
 
 
@@ -20,12 +20,15 @@ class Stage:
     """A stage of dvc.yaml.
 
     Attributes:
-        module: module with the function ``run``; it and all its imports are the stage's code (``engine.fingerprint``).
-        blocks: top-level keys of params.yaml, passed to ``run`` by name.
-        items: command-line keys of its matrix or foreach, passed to ``run`` by name, or as <stage>_<key> if a block has
-            that name.
-        training: whether the stage trains; then ``run`` gets machine.yaml as ``machine``.
-        on_beam: whether Beam's workers can do its work; then ``run`` gets ``beam_args`` of machine.yaml.
+        module: module with the function ``run``. The module and all its imports are the stage's code
+            (``engine.fingerprint``).
+        help: help text of the command.
+        blocks: sections (top-level keys) of params.yaml that are passed to ``run`` as keyword arguments.
+        items: keys of the stage's ``matrix`` or ``foreach`` in dvc.yaml, which select one job. They are passed to
+            ``run`` as keyword arguments. If a section has the same name, the argument is called <stage>_<key>.
+        options: command-line options that only users give.
+        training: whether the stage trains a model. Then ``run`` also gets ``machine``, the settings of machine.yaml.
+        on_beam: whether the stage runs on Beam. Then ``run`` also gets ``beam_args`` of machine.yaml.
     """
 
     module: str
@@ -113,7 +116,7 @@ STAGES = {
     "report": Stage(
         "pipeline_src.report.report",
         "results -> report.html, report.md, summary.json; run.html",
-        # The page shows them.
+        # The report lists all settings.
         EVERY_BLOCK,
         options={
             "experiments": Option("compare these instead: DVC experiments, git revisions, `workspace`", many=True),

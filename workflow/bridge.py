@@ -1,7 +1,9 @@
-"""Between DVC and Snakemake: DVC says which stages there are and which are stale, Snakemake when and where they run.
+"""Bridge between DVC and Snakemake.
 
-Every job is ``dvc repro --single-item STAGE``: DVC restores, runs, hashes and records. For each stage, Snakemake sees
-a stamp, ``.snakemake/dvc/STAGE``, which exists if the stage is fresh: not stale. The bridge calls only DVC's commands.
+DVC decides which stages exist and which of them are stale. Snakemake decides when and where they run. Every job is
+``dvc repro --single-item STAGE``, so DVC restores, runs, hashes and records the outputs. For each stage, Snakemake sees
+a stamp file, ``.snakemake/dvc/STAGE``, which exists if the stage is fresh (not stale). The bridge uses only DVC's
+command line.
 """
 
 from __future__ import annotations
@@ -38,17 +40,20 @@ from pipeline_src.engine.records import cache_folder, run_of_same_inputs, settle
 STAMPS = Path(".snakemake/dvc")
 GRAPH = STAMPS / "graph.json"
 IN_USE = Path(".dvc/tmp/rwlock")
-# DVC says so of an output that is in the workspace alone.
+# Status that DVC reports for an output that is in the workspace but not in the cache.
 NOT_IN_CACHE = "not in cache"
-# DVC runs commands by $SHELL, and dvc.yaml is written for bash
+# DVC runs a stage's command with $SHELL, and the commands in dvc.yaml are written for bash.
 RUN = "export SHELL=/bin/bash; dvc --wait-for-lock repro --single-item"
 
-# hide Snakemake's remark that it has no records of its own on what DVC has made
+# Hide Snakemake's message that it has no metadata on outputs, since DVC made them.
 logger.addFilter(lambda record: "provenance/metadata" not in record.getMessage())
 
 
 class FatalError(SystemExit):
-    """Ends Snakemake with ``sentence`` as the last line; for other exceptions, Snakemake prints lines of this file."""
+    """Ends Snakemake with ``sentence`` as the last line of its output.
+
+    For any other exception, Snakemake would also print source lines of this file.
+    """
 
     def __init__(self, sentence: str) -> None:
         super().__init__(f"error: {sentence}")
@@ -63,18 +68,18 @@ class Stages:
     """The stages of dvc.yaml.
 
     Args:
-        decides: whether this process plans the run. The process of a job on a cluster does not: it reads the graph
-            that the planning process has written.
-        rules: name of every rule, with wildcards (``finetune@{task}-{seed}``).
+        decides: True for Snakemake's main process, which plans the run. False for the process of a cluster job, which
+            reads the graph that the main process has written.
+        rules: names of all rules, with wildcards (``finetune@{task}-{seed}``).
         groups: names of groups of rules that are submitted as one job.
 
     Attributes:
-        upstream: name of every stage (``finetune@cola-1``) -> names of the stages it depends on.
-        stale: name of every stale stage -> its changes, as DVC says them; empty in the process of a job.
+        upstream: stage (``finetune@cola-1``) -> names of the stages that it depends on.
+        stale: stale stage -> its changes, as `dvc status --json` lists them. Empty in the process of a job.
 
     Raises:
-        FatalError: DVC cannot read its files, or is at work; Slurm jobs of an earlier run are at work; a stage has no
-            rule, or a rule has no stage; this folder cannot be written. The message says what to do.
+        FatalError: the run cannot start. For example, another DVC command or Slurm jobs of an earlier run are active,
+            DVC cannot read its files, a stage has no rule, or this folder is read-only. The message says what to do.
     """
 
     def __init__(self, decides: bool, rules: Iterable[str], groups: Iterable[str] = ()) -> None:
@@ -87,16 +92,16 @@ class Stages:
                 return
             living = living_jobs(ruled | set(groups))
             if living:
-                # DVC identifies a process by its number on one machine, and would take a training on another node for
-                # a dead process
+                # DVC identifies a process by its number on one machine. It would consider a training that runs on
+                # another node to be dead.
                 jobs = ", ".join(f"{number} ({rule})" for number, rule in living.items())
                 raise FatalError(
-                    f"Slurm jobs of another run are at work in this folder: {jobs}. Wait until they have ended "
-                    f"(squeue --me), or end them by: scancel {' '.join(living)}"
+                    f"Slurm jobs of another run are active in this folder: {jobs}. Wait until they have ended "
+                    f"(squeue --me), or cancel them: scancel {' '.join(living)}"
                 )
             self._update_stamps()
         except OSError as error:
-            hint = "make room, move away what is in its place, or give yourself permission to write there"
+            hint = "free disk space, move away what is at this path, or give yourself permission to write there"
             raise FatalError(f"{error.filename or os.getcwd()}: {error.strerror}. Nothing was run: {hint}.") from None
         declared = {name.partition("@")[0] for name in self.upstream}
         missing = ", ".join(sorted(declared - ruled))
@@ -107,18 +112,18 @@ class Stages:
             raise FatalError(f"dvc.yaml has no stage {beyond}, which a rule runs.")
 
     def _update_stamps(self) -> None:
-        # With Slurm, jobs run on other hosts.
+        # With Slurm, jobs run on other hosts, so each host needs its own table of files in use.
         if shutil.which("squeue") or IN_USE.is_symlink():
             keep_by_host(IN_USE)
         _clear_stale_rwlock(IN_USE)
         for sentence in settle_records():
-            logger.warning(f"This record of DVC was false and is removed; the stage runs again: {sentence}.")
+            logger.warning(f"A wrong record in dvc.lock was removed, so the stage runs again: {sentence}.")
         STAMPS.mkdir(parents=True, exist_ok=True)
         before = {name: _changed(STAMPS / name) for name in os.listdir(STAMPS)}
         stale = self._compare()
         if stale:
             _check_cache()
-        # The other stages are compared with the fingerprints that `code` writes.
+        # Run `code` first: whether other stages are stale depends on the fingerprints that it writes.
         if "code" in stale:
             _answer(_dvc("repro", "--single-item", "code"), show_log=True)
             stale = self._compare()
@@ -132,9 +137,9 @@ class Stages:
         for name in self.upstream:
             stamp = STAMPS / name
             if name not in to_run:
-                # All fresh stamps have one age, so that none is newer than a stamp that depends on it.
+                # Give all fresh stamps the same time, so that no stamp is newer than the stamps that depend on it.
                 _write(stamp, "", time=1)
-            # If it has changed, another Snakemake has just made it.
+            # If the stamp has changed since, another Snakemake process has just made it, so keep it.
             elif name in before and _changed(stamp) == before[name]:
                 stamp.unlink(missing_ok=True)
 
@@ -151,17 +156,17 @@ class Stages:
         if lock and _is_settled(lock):
             if _restore_lock(lock, self.upstream, self.upstream.keys() - self.stale.keys()):
                 return self._compare()
-            # Never less than before: what a kill cuts off is put back from here.
+            # Update the backup from which a truncated dvc.lock is restored. Entries are never removed from it.
             _write(LOCK_COPY, complete_lock(lock, _text(LOCK_COPY))[0])
         return self.stale
 
     def prepare_records(self) -> None:
-        """Mend dvc.lock before jobs start, so that DVC runs no stage of which this machine has a run."""
+        """Adapt dvc.lock before jobs start, so that DVC reuses all runs that this machine has cached."""
         self._drop_removed_entries()
         self._use_runs_of_this_machine()
 
     def _drop_removed_entries(self) -> None:
-        # The run-cache keeps the results of stages that dvc.yaml no longer has.
+        # Remove entries of stages that are no longer in dvc.yaml. Their results stay in the run-cache.
         lock = _text(LOCK)
         entries = split_entries(lock)
         current = lock
@@ -171,10 +176,10 @@ class Stages:
             _write(LOCK, current)
 
     def _use_runs_of_this_machine(self) -> None:
-        """Let dvc.lock name outputs that DVC's cache has, where it names outputs that the cache lacks.
+        """Replace entries of dvc.lock whose outputs are not in the cache by cached runs with the same inputs.
 
-        Another machine may make other bytes from the same inputs. After `git checkout dvc.lock` DVC would run such a
-        stage: it asks its run-cache only for stages whose inputs are not those in dvc.lock.
+        Another machine may have made other bytes from the same inputs. After `git checkout dvc.lock`, DVC would run
+        such a stage again, since it searches its run-cache only if the inputs differ from those in dvc.lock.
         """
         lock = current = _text(LOCK)
         for name, entry in split_entries(lock).items():
@@ -186,21 +191,21 @@ class Stages:
             _write(LOCK, current)
 
     def _with_downstream(self, stale: set[str]) -> set[str]:
-        # Some stages that depend on stale ones may later turn out to be fresh.
+        # Adds all stages that depend on stale ones. Some of them may later turn out to be fresh.
         result = set(stale)
         while more := {name for name, before in self.upstream.items() if result & set(before)} - result:
             result |= more
         return result
 
     def _uncached(self, stale: dict[str, list[Any]]) -> set[str]:
-        # Stages that are stale only because the cache has lost their outputs, which are still here.
+        # Returns the stages that are stale only because the cache lacks their outputs, which still exist here.
         paths_of = {}
         for name, changes in stale.items():
             outputs: dict[str, str] = {}
             for change in changes:
                 # {"changed outs": {"data/tokens": "not in cache"}}, {"changed deps": {...}} or a sentence
                 outputs |= change.get("changed outs", {"": ""}) if isinstance(change, dict) else {"": change}
-            # `dvc status` says the same of outputs that are missing, as in a fresh clone, or edited by hand.
+            # `dvc status` also says "not in cache" for outputs that are missing (as in a fresh clone) or were edited.
             if set(outputs.values()) == {NOT_IN_CACHE} and all(map(os.path.exists, outputs)):
                 paths_of[name] = outputs.keys()
         if not paths_of:
@@ -210,12 +215,16 @@ class Stages:
         return {name for name, paths in paths_of.items() if not paths & edited}
 
     def before(self, name: str) -> Callable[[Any], list[str]]:
-        """Return the function that lists a rule's inputs: the stamps of the stages before ``name`` (with wildcards)."""
+        """Return an input function for a rule: it lists the stamps of the stages that ``name`` depends on.
+
+        Args:
+            name: name of the rule, with wildcards.
+        """
 
         def stamps(wildcards: Any) -> list[str]:
             stage = name.format(**wildcards)
             if stage not in self.upstream:
-                raise FatalError(f"dvc.yaml has no stage {stage}; `dvc stage list` names them.")
+                raise FatalError(f"dvc.yaml has no stage {stage}; `dvc stage list` lists all stages.")
             return self.stamps(self.upstream[stage])
 
         return stamps
@@ -231,11 +240,11 @@ def living_jobs(names: set[str]) -> dict[str, str]:
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False).stdout
     except subprocess.TimeoutExpired:
-        # No controller answers, so none takes jobs either.
+        # Slurm's controller does not answer. Then it does not accept jobs either.
         return {}
     rules = "|".join(map(re.escape, names))
-    # The executor writes "rule_finetune_wildcards_cola_1". For a group of rules it is "rule_corpus_clean_tokenize", and
-    # `...` stands for rules after the fifth.
+    # The executor's comment on a job is such as "rule_finetune_wildcards_cola_1". For a group of rules it is such as
+    # "rule_corpus_clean_tokenize", where "..." stands for all rules after the fifth.
     comment_pattern = re.compile(rf"rule_((?:{rules})(?:_(?:{rules}|\.\.\.))*)(?:_wildcards_.*)?")
     living = {}
     for line in answer.splitlines():
@@ -248,28 +257,30 @@ def living_jobs(names: set[str]) -> dict[str, str]:
 
 
 def _check_cache() -> None:
-    # Otherwise a training could end without being recorded.
+    # Check now that DVC's cache can be written. Otherwise a training could end without being recorded.
     for folder in (cache_folder() / "files/md5", cache_folder() / "runs"):
         there = next(path for path in (folder, *folder.parents) if path.exists())
         if not os.access(there, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
             raise FatalError(
-                f"DVC's cache cannot be written, so what runs here could not be recorded: {there}. `dvc checkout` puts "
-                "in place what it has; to run stages, see docs/troubleshooting.md#a-cache-that-you-may-only-read."
+                f"DVC's cache is read-only, so results could not be recorded: {there}. `dvc checkout` restores outputs "
+                "from it; to run stages, see docs/troubleshooting.md#a-cache-that-you-may-only-read."
             )
 
 
 def keep_by_host(table: Path) -> None:
-    """Make ``table``, in which DVC lists files in use, a link to a file on this host, so that each host has its own.
+    """Give each host its own table of files in use, by turning ``table`` into a link to a file in /tmp.
 
-    The table identifies a process by its number on one host. If hosts share the table, even ``dvc status`` on another
-    host takes a running stage for dead and deletes its line; the DVC that runs the stage then fails to record it.
+    DVC's table identifies a process by its number on one host. If hosts shared the table, ``dvc status`` on another
+    host would consider a running stage dead and delete its line. The DVC process that runs the stage would then fail
+    to record it.
 
-    The file is in /tmp, the only place that each host has for itself. Nobody can guess its name and put a link there.
+    /tmp is the only folder that each host has for itself. The file's name is random, so that no other user can create
+    a link there first.
 
     Raises:
-        FatalError: somebody else has made the file.
+        FatalError: another user has created the file.
     """
-    # A copied checkout has the link of the one it was copied from.
+    # The name contains a hash of the checkout's path, since a copied checkout contains the original's link.
     checkout = hashlib.sha256(os.getcwd().encode()).hexdigest()[:16]
     prefix = f"/tmp/dvc-rwlock-{os.getuid()}-{checkout}-"
     if table.is_symlink() and str(table.readlink()).startswith(prefix):
@@ -278,7 +289,7 @@ def keep_by_host(table: Path) -> None:
             state = target.lstat()
             if not stat.S_ISREG(state.st_mode) or state.st_uid != os.getuid():
                 raise FatalError(
-                    f"{target} is not a file of yours, so DVC must not write there. Once no stage runs: rm {table}"
+                    f"{target} belongs to another user, so DVC must not write there. When no stage runs: rm {table}"
                 )
         return
     target = Path(prefix + secrets.token_hex(8))
@@ -286,7 +297,7 @@ def keep_by_host(table: Path) -> None:
     if table.is_symlink():
         table.unlink()
     elif table.exists():
-        # A DVC of this host may be at work.
+        # Keep the table's content, since a DVC process of this host may be active.
         shutil.move(table, target)
     table.symlink_to(target)
 
@@ -297,10 +308,14 @@ def _is_by_host(table: Path) -> bool:
 
 
 def _clear_stale_rwlock(table: Path) -> bool:
-    """Remove ``table``, DVC's list of files in use, if a killed DVC left it; return whether it lists a live process.
+    """Remove DVC's table of files in use if a killed DVC left it there.
 
-    A kill leaves the table cut off, so that DVC fails, or with only dead processes. DVC itself takes zombies for alive,
-    which stay in a container without an init process. A table that is cut off is read again: it may be being written.
+    A kill leaves the table either truncated, which makes DVC fail, or with dead processes only. DVC itself considers
+    zombies alive, which stay forever in a container without an init process. A truncated table is read several times,
+    since DVC may just be writing it.
+
+    Returns:
+        Whether the table lists a live process.
     """
     for _ in range(3):
         try:
@@ -315,7 +330,7 @@ def _clear_stale_rwlock(table: Path) -> bool:
             time.sleep(0.2)
     else:
         logger.warning(f"{table} was damaged by a kill; it is removed, which loses nothing.")
-    # Only a table of `keep_by_host` is deleted through a link.
+    # Follow the link only if `keep_by_host` made it. Any other link is deleted itself.
     (table.readlink() if _is_by_host(table) else table).unlink(missing_ok=True)
     return False
 
@@ -331,9 +346,12 @@ def _listed_processes(table: str) -> list[int]:
 
 
 def _restore_lock(lock: str, declared: Collection[str] | None, fresh: Collection[str]) -> bool:
-    """Put entries that a kill cut off dvc.lock back, from the copy of Snakemake's last start or git; return success.
+    """Restore the entries that a kill cut off dvc.lock, from Snakemake's backup or the committed file.
 
     The arguments are those of ``complete_lock``.
+
+    Returns:
+        Whether dvc.lock was changed.
     """
     copies = [_text(LOCK_COPY), committed_lock()]
     if not LOCK.exists() or (lock in copies and _is_mapping(lock)) or _has_merge_markers(lock):
@@ -346,7 +364,7 @@ def _restore_lock(lock: str, declared: Collection[str] | None, fresh: Collection
     if not _is_mapping(completed):
         completed = next(filter(_is_mapping, copies), lock)
     if completed == lock and declared is None:
-        # No copy has the last entry, of a stage that has just run: its outputs are in the run-cache.
+        # The last entry is truncated and in no copy, so drop it. DVC restores its outputs from the run-cache.
         completed = without_cut_entry(lock)
     if completed == lock or not _is_settled(lock):
         return False
@@ -366,8 +384,9 @@ def _has_merge_markers(lock: str) -> bool:
 
 
 def _is_settled(lock: str) -> bool:
-    # DVC writes dvc.lock only while it holds the lock that each of its commands waits for. So if the file held ``lock``
-    # before a command and still does, no DVC was writing it.
+    # Returns whether dvc.lock still has the text `lock` and no live process uses DVC's files. DVC writes dvc.lock only
+    # while it holds the lock that each of its commands waits for. So if the text is the same before and after a DVC
+    # command, no other DVC was writing the file.
     return _text(LOCK) == lock and not _clear_stale_rwlock(IN_USE)
 
 
@@ -386,7 +405,7 @@ def _text(path: Path) -> str:
 
 
 def _changed(path: Path) -> int:
-    # A number to compare with itself: the clock may have been set back.
+    # The ctime, only to be compared for equality, since the clock may have been set back.
     try:
         return path.stat().st_ctime_ns
     except FileNotFoundError:
@@ -394,9 +413,12 @@ def _changed(path: Path) -> int:
 
 
 def _write(path: Path, text: str, time: int | None = None) -> None:
-    """Write a new file in place of ``path``, so that no kill can cut it off; ``time`` is when it says it was written.
+    """Replace ``path`` by a new file, so that a kill cannot truncate it.
 
-    Only a file's owner may set its time, and the file at ``path`` may be another user's.
+    A new file is needed to set the time too: only the owner may, and the file at ``path`` may belong to another user.
+
+    Args:
+        time: mtime of the new file, in seconds. None: now.
     """
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     partial.write_text(text, encoding="utf-8")
@@ -406,16 +428,17 @@ def _write(path: Path, text: str, time: int | None = None) -> None:
 
 
 def _lives(pid: int, written: float) -> bool:
-    # After a restart of the machine or of a container, the number is soon another process's. That one is younger than
-    # the table and no DVC; one sign alone may deceive, as file servers' clocks differ and scripts may import DVC.
+    # After a restart of the machine or container, the process number may belong to a new process. This process counts
+    # as new if it is younger than the table and its command is not DVC. The age alone is not enough, since the clocks
+    # of file servers differ.
     try:
         process = psutil.Process(pid)
-        # Linux gives the time of a process's start in whole seconds.
+        # Add 1, since Linux gives the start time of a process in whole seconds.
         is_younger = process.create_time() > written + 1
         is_reused = is_younger and not any("dvc" in word for word in process.cmdline())
         return not is_reused and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
-        # ZombieProcess is a subclass.
+        # psutil.ZombieProcess is a subclass of NoSuchProcess.
         return False
     except psutil.AccessDenied:
         return True
@@ -427,7 +450,10 @@ def _dvc(*arguments: str) -> subprocess.Popen[str]:
 
 
 def _answer(process: subprocess.Popen[str], show_log: bool = False) -> str:
-    """Wait for a DVC command, and return its output; ``show_log``: also log its stderr.
+    """Wait for a DVC command to end, and return its standard output.
+
+    Args:
+        show_log: whether to log its stderr too.
 
     Raises:
         FatalError: the command failed. The text is DVC's message and a hint.
@@ -449,18 +475,18 @@ def _answer(process: subprocess.Popen[str], show_log: bool = False) -> str:
             "what the other had comes back from DVC's run-cache."
         )
     error, hint = FatalError, ""
-    # A hash that is cut off may look like a number, which DVC does not expect.
+    # A truncated hash may look like a number, which makes DVC fail with an unexpected error.
     if re.search("'./dvc.lock' validation failed|unexpected error", errors) or not _is_mapping(_text(LOCK)):
         error = LockFileError
-        hint = " If a kill has cut dvc.lock off: git checkout dvc.lock; the run-cache has what it then lacks."
+        hint = " If a kill has truncated dvc.lock: git checkout dvc.lock; newer entries are still in the run-cache."
     elif "'./dvc.lock' is invalid" in errors:
-        hint = " Bring it back: git checkout HEAD -- dvc.lock; the run-cache has what it then lacks."
+        hint = " Restore it: git checkout HEAD -- dvc.lock; newer entries are still in the run-cache."
     message = errors.strip().removeprefix("ERROR: ").partition("\nHaving any troubles?")[0].strip()
     raise error(f"DVC: {message}{hint}")
 
 
 def _read_graph(drawing: str) -> dict[str, list[str]]:
-    # "a" -> "b" in the drawing says that b depends on a. Files tracked by ``dvc add`` are left out.
+    # In DVC's drawing, "a" -> "b" means that b depends on a. Files tracked by `dvc add` are left out.
     edges = re.findall(r'^"([^"]+)"(?: -> "([^"]+)")?;$', drawing, re.MULTILINE)
     upstream: dict[str, list[str]] = {name: [] for name, after in edges if not after and not name.endswith(".dvc")}
     for name, after in edges:

@@ -1,6 +1,6 @@
-"""Resources of each rule on a cluster, by the size of the data, the model and the cluster's keys.
+"""Compute the cluster resources of each rule, from the size of the study and the settings of the cluster.
 
-A profile sets the keys of ``Cluster`` under ``config``. ``set-resources`` in the profile overrides single numbers.
+A Snakemake profile sets the keys of ``Cluster`` under ``config``. Its ``set-resources`` overrides single values.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from pipeline_src.study.study import Study
 
 Resources = dict[str, Any]
 MINUTES_A_DAY = 1440
-# SIGURG, which everything but the training loop ignores, two minutes before a job's time limit
+# Slurm sends SIGURG two minutes before a job's time limit. Only the training loop reacts to this signal.
 SIGNAL = "--signal=URG@120"
-# The option of sbatch and srun for N GPUs on each node, by the value of `gpu_request`; Snakemake's executor knows the
-# first two by itself. With gpus_per_task each process sees only its own GPU.
+# Value of `gpu_request` -> option of sbatch and srun that requests N GPUs on each node. Snakemake's executor supports
+# the first two itself. With gpus_per_task, each process sees only its own GPU.
 GPU_REQUESTS = {
     "gpus": "--gres=gpu:{}",
     "gres": "--gres=gpu:{}",
     "gpus_per_node": "--gpus-per-node={}",
     "gpus_per_task": "--gpus-per-task=1",
 }
-# Each GPU gets at least so many sequences of a batch.
+# Minimum number of sequences per GPU in a batch.
 MIN_SEQUENCES = 8
 GPUS_PER_NODE = 8
-# MB of the host's memory for a small and a full study: each process of a pretraining, with torch's compiler and all
-# initial weights; a gathered checkpoint; a fine-tuning
+# Host memory in MB for a small study and for a full study. PROCESS: a pretraining process, with torch's compiler and
+# all initial weights. CHECKPOINT: a checkpoint that is gathered from all processes. FINETUNING: a fine-tuning.
 PROCESS, CHECKPOINT, FINETUNING = (4000, 8000), (4000, 16000), (6000, 24000)
 SMALL_MINUTES = 60
-# A corpus is small below so many bytes of text: its stages take minutes. A training is small below so many weights in
-# the blocks and so many FLOPs: minutes of a GPU.
+# A corpus is small if it has fewer bytes of text than SMALL_TEXT; its stages take minutes. A training is small if the
+# blocks have fewer weights than SMALL_WEIGHTS and it takes fewer FLOPs than SMALL_FLOPS, which is minutes of a GPU.
 SMALL_TEXT, SMALL_WEIGHTS, SMALL_FLOPS = 1e9, 30e6, 1e16
 
 
@@ -43,14 +43,15 @@ class Cluster:
     """Keys of ``config`` in the profile or its cluster.yaml, or ``--config gpus_per_node=4``.
 
     Attributes:
-        gpus_per_node: GPUs of a pretraining on each node; by default 8, or 1 if the training is small.
-        nodes: nodes of a pretraining.
-        max_runtime: longest time that a job may ask for, minutes. The pretraining of a full study asks for all of it; a
-            pretraining that takes longer is stopped, with its checkpoint saved, and queued again.
-        gpu_request: how GPUs are asked for, a key of GPU_REQUESTS: ``gpus`` is ``--gpus`` for a job of one GPU and
-            ``--gres`` for more; the other keys are Slurm's options of the same names.
-        partition, gpu_partition: where jobs without and with a GPU go; None leaves it to the cluster.
-        submit_command: program that submits the jobs; None if they run on this machine.
+        gpus_per_node: number of GPUs per node for pretraining. None: 8, or 1 if the training is small.
+        nodes: number of nodes for pretraining.
+        max_runtime: maximum time limit of a job, in minutes. The pretraining of a full study requests all of it. If
+            pretraining takes longer, it saves a checkpoint, stops, and is queued again.
+        gpu_request: how GPUs are requested, a key of GPU_REQUESTS. ``gpus`` means ``--gpus`` for one GPU and ``--gres``
+            for several. Each other key is Slurm's option of the same name.
+        partition: Slurm partition of jobs without a GPU. None: the cluster's default.
+        gpu_partition: Slurm partition of jobs with a GPU. None: the cluster's default.
+        submit_command: program that submits jobs. None: jobs run on this machine.
     """
 
     gpus_per_node: int | None = None
@@ -74,22 +75,23 @@ class Cluster:
                 raise PipelineError(f"unknown {key}", value, where=where, hint=hint)
             is_number = key in ("gpus_per_node", "nodes", "max_runtime")
             if is_number and (not isinstance(value, int) or value <= 0):
-                raise PipelineError(f"{key} is not a whole number above 0", value, where=where, hint="fix it")
+                hint = f"set {key} to a whole number above 0"
+                raise PipelineError(f"{key} is not a whole number above 0", value, where=where, hint=hint)
         return cls(**config)
 
     def check_submit_command(self) -> None:
-        # Without the program, Snakemake's executor would wait for ever.
+        # Check this early: if the program is missing, Snakemake's executor waits forever.
         if self.submit_command and shutil.which(self.submit_command) is None:
             hint = "start Snakemake on the cluster's login node, or without --profile slurm to run on this machine"
-            raise PipelineError("no Slurm here: no such program", self.submit_command, where="PATH", hint=hint)
+            raise PipelineError("Slurm command not found", self.submit_command, where="PATH", hint=hint)
 
 
 class StudyResources:
     """Resources of every rule for a study on a cluster, as Snakemake's keyword arguments.
 
     Attributes:
-        small_corpus: whether stages on text take minutes, by the sizes in the catalogue and of the user's own files.
-        small_training: whether pretraining and fine-tuning take minutes, by the model's size and the steps.
+        small_corpus: whether stages on text take only minutes, judged by the bytes of text.
+        small_training: whether pretraining and fine-tuning take only minutes, judged by model size and steps.
     """
 
     def __init__(self, study: Study, cluster: Cluster) -> None:
@@ -104,11 +106,16 @@ class StudyResources:
         self.small_training = weights < SMALL_WEIGHTS and 6 * weights * tokens < SMALL_FLOPS
 
     def group(self, name: str) -> str | None:
-        # The rules of a group run one after another in one job. Without a group, each rule is a job.
+        # Rules of the same group run one after another in a single job. None: each rule is a job of its own.
         return name if self.small_corpus else None
 
     def work(self, *, memory: int, minutes: int) -> Resources:
-        """Return the resources of a stage that needs ``memory`` MB and ``minutes`` for the English Wikipedia."""
+        """Return the resources of a stage on text.
+
+        Args:
+            memory: MB that the stage needs for the English Wikipedia.
+            minutes: time that it needs for the English Wikipedia.
+        """
         share = 0.25 if self.small_corpus else 1
         return self._on(self.cluster.partition, max(1000, int(memory * share)), max(20, int(minutes * share)))
 
@@ -127,17 +134,20 @@ class StudyResources:
 
     @property
     def geometry(self) -> tuple[int, int]:
-        """(nodes, GPUs on each node) of pretraining; each GPU gets at least ``MIN_SEQUENCES`` sequences of a batch."""
+        """(nodes, GPUs per node) for pretraining, so that each GPU gets at least ``MIN_SEQUENCES`` sequences."""
         pretrain = self.study.pretrain
         max_gpus = max(1, min(pretrain.batch_size(phase) for phase, _ in pretrain.steps) // MIN_SEQUENCES)
         gpus = min(self.cluster.gpus_per_node or (1 if self.small_training else GPUS_PER_NODE), max_gpus)
         return max(1, min(self.cluster.nodes, max_gpus // gpus)), gpus
 
     def launcher(self, threads: int) -> str:
-        """Return the command that starts a process per GPU, with ``threads`` cores each; empty for one GPU.
+        """Return the srun command that starts one process per GPU; an empty string for a single GPU.
 
-        The options repeat the job's shape, since the executor does not pass it to srun. If a process fails, srun ends
-        all at once; if a process ends without an error, srun waits for the others.
+        Nodes and tasks are repeated here, since the executor does not pass them to srun. If one process fails, srun
+        ends all processes at once. If one ends without an error, srun waits for all others.
+
+        Args:
+            threads: CPU cores per process.
         """
         nodes, gpus = self.geometry
         if nodes * gpus == 1:
@@ -148,7 +158,7 @@ class StudyResources:
 
     @property
     def finetuning(self) -> Resources:
-        # Time for all points of one task's grid.
+        # One job trains all grid points of a task.
         minutes = SMALL_MINUTES if self.small_training else self.cluster.max_runtime
         partition = self.cluster.gpu_partition
         return self._on(partition, FINETUNING[not self.small_training], minutes) | self._gpus(1, 1, "")

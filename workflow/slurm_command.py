@@ -1,9 +1,9 @@
-"""Call one of Slurm's commands, and call it again while the controller does not answer, as when it restarts.
-
-``slurm_jobs.begin`` puts this before Slurm's own commands on the PATH of Snakemake. Its executor would end the run when
-three submissions fail within seconds, and wait for ever for jobs whose state it cannot ask for.
+"""Call a Slurm command, and retry while Slurm's controller does not answer (for example, while it restarts).
 
     python slurm_command.py sbatch --parsable ...
+
+``slurm_jobs.begin`` puts this program before Slurm's own commands on Snakemake's PATH. Without it, Snakemake's executor
+ends the run after three failed submissions within seconds, and waits forever for jobs whose state it cannot query.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-# Errors of a controller that is down, starting or overloaded; others, as of a wrong account, come again at each try.
+# Error messages of a controller that is down, starting or overloaded. Other errors, such as a wrong account, are not
+# retried.
 UNREACHABLE = re.compile(
     "Unable to contact slurm controller|Unable to establish controller machine|Socket timed out|Connection refused|"
     "Connection reset|Connection timed out|Communication connection failure|Zero Bytes were transmitted|"
@@ -26,18 +27,19 @@ UNREACHABLE = re.compile(
 )
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 2, 60
 PATIENCE_SECONDS = 600
-# The executor waits for an answer of squeue for a minute, and asks again as often as `slurm-status-attempts` says.
+# The executor waits one minute for squeue, so this has to be shorter. It repeats the query `slurm-status-attempts`
+# times.
 QUERY_PATIENCE_SECONDS = 45
-# What this run of Snakemake knows of Slurm; made new at each start.
+# State of this Snakemake run: Slurm's configuration and the numbers of submitted jobs. Created anew at each start.
 FOLDER = Path(".snakemake/slurm")
 CONFIGURATION, SUBMITTED = FOLDER / "configuration", FOLDER / "submitted"
 Answer = subprocess.CompletedProcess[bytes]
 
 
 def call(name: str, arguments: Sequence[str]) -> Answer:
-    """Return the answer of Slurm's command ``name``, once it is not that the controller cannot be reached."""
+    """Call a Slurm command, and retry until the controller can be reached or the patience ends."""
     if [name, *arguments] == ["scontrol", "show", "config"] and CONFIGURATION.exists():
-        # The executor allows ten seconds for this, each time that it asks for the state of jobs.
+        # The executor asks for the configuration at each query, and allows ten seconds. Answer from the saved copy.
         return subprocess.CompletedProcess([name, *arguments], 0, CONFIGURATION.read_bytes(), b"")
     if name == "sbatch":
         return _submit(arguments)
@@ -45,10 +47,10 @@ def call(name: str, arguments: Sequence[str]) -> Answer:
 
 
 def _submit(arguments: Sequence[str]) -> Answer:
-    # The job is submitted once, although an answer may be lost on its way back.
+    # Submits a job exactly once, even if sbatch's answer is lost on its way back.
     script = sys.stdin.buffer.read() if "/dev/stdin" in arguments else None
     with open(SUBMITTED, "a+") as numbers:
-        # One submission at a time: then an unknown job of this run can only be the one whose answer was lost.
+        # Allow one submission at a time. Then an unknown job of this run can only be the one whose answer was lost.
         fcntl.flock(numbers, fcntl.LOCK_EX)
         answer = _repeat("sbatch", arguments, _patience(), script)
         if answer.returncode == 0:
@@ -73,7 +75,7 @@ def _repeat(name: str, arguments: Sequence[str], patience: float, script: bytes 
 
 
 def _unknown_job(run: str) -> Answer:
-    # The job of this run that Slurm has and whose number no submission has returned.
+    # Returns the number of a job of this run that Slurm has but no submission has reported, if there is one.
     answer = _run("squeue", ["--me", "--noheader", "--states=all", f"--name={run}", "--format=%i"])
     known = SUBMITTED.read_bytes().split()
     unknown = b"\n".join(number for number in answer.stdout.split() if number not in known)
@@ -81,7 +83,7 @@ def _unknown_job(run: str) -> Answer:
 
 
 def _run(name: str, arguments: Sequence[str], script: bytes | None = None) -> Answer:
-    # Jobs inherit this environment, and need Slurm's own commands.
+    # Remove this program's folder from PATH, since jobs inherit the environment and need Slurm's own commands.
     own = os.path.realpath(FOLDER)
     folders = [folder for folder in os.environ["PATH"].split(os.pathsep) if os.path.realpath(folder) != own]
     path = os.pathsep.join(folders)

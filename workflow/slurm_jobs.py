@@ -1,4 +1,4 @@
-"""What Snakemake adds to its executor for Slurm: patience, held jobs named, cancelled jobs not submitted again."""
+"""Extend Snakemake's Slurm executor: retry Slurm's commands, report held jobs, do not resubmit cancelled jobs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from slurm_command import CONFIGURATION, FOLDER, SUBMITTED
 
 COMMANDS = ("sbatch", "squeue", "sinfo", "scontrol")
 POLL_SECONDS = 60
-# JobHeldUser, JobHeldAdmin, JobHoldMaxRequeue, "launch failed requeued held", "job requeued in held state"
+# Slurm's reasons for a held job: JobHeldUser, JobHeldAdmin, JobHoldMaxRequeue, "launch failed requeued held", ...
 HELD = re.compile("held|hold", re.IGNORECASE)
 
 
 def begin(workflow: Any) -> None:
-    """Prepare a run of Snakemake whose jobs go to Slurm; nothing for other runs.
+    """Prepare a Snakemake run whose jobs are submitted to Slurm. Does nothing if jobs run on this machine.
 
     Raises:
         FatalError: Slurm does not answer.
@@ -33,8 +33,8 @@ def begin(workflow: Any) -> None:
     configuration = _ask("scontrol", "show", "config")
     if configuration is None:
         raise FatalError(
-            "Slurm's controller does not answer, so that it cannot be seen whether jobs of an earlier run are at work. "
-            "Nothing was submitted: start again when squeue answers."
+            "Slurm's controller does not answer, so it is unknown whether jobs of an earlier run are active. "
+            "Nothing was submitted. Start again when squeue answers."
         )
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
@@ -51,9 +51,9 @@ def begin(workflow: Any) -> None:
 
 
 class CancelledJobs(logging.Filter):
-    """Sees that a job which ``scancel`` ended is not submitted again: it has no retries left.
+    """Log filter that sets the retries of a job to zero if the user cancelled it with ``scancel``.
 
-    Snakemake logs a failed job before it decides on a retry, in the same thread.
+    This works because Snakemake logs a failed job before it decides on a retry, in the same thread.
     """
 
     def __init__(self, dag: Any) -> None:
@@ -82,18 +82,23 @@ class CancelledJobs(logging.Filter):
 def is_cancelled(number: str) -> bool:
     state = _ask("squeue", "--noheader", "--states=all", f"--jobs={number}", "--format=%T")
     if not state:
-        # Slurm has forgotten it; where the executor allows for that, its state comes from the accounting.
+        # squeue no longer lists the job, so ask Slurm's accounting.
         state = _ask("sacct", "-X", "--noheader", "--parsable2", f"--jobs={number}", "--format=State")
     return (state or "").startswith("CANCELLED")
 
 
 def held_jobs() -> dict[str, str] | None:
-    """Return number -> sentence on each of this run's jobs that Slurm holds; None if Slurm does not answer."""
+    """Find this run's jobs that Slurm holds.
+
+    Returns:
+        Job number -> sentence about the job. None if Slurm does not answer.
+    """
     answer = _ask("squeue", "--me", "--noheader", "--states=PENDING,SPECIAL_EXIT", "--format=%i|%k|%Z|%r")
     if answer is None:
         return None
     held = {}
-    # The executor writes the comment: "12|rule_finetune_wildcards_cola_1|/home/me/study|JobHeldUser"
+    # A line is such as "12|rule_finetune_wildcards_cola_1|/home/me/study|JobHeldUser". The second field is the comment
+    # that the executor gives a job.
     for line in answer.splitlines():
         fields = re.fullmatch(r"([^|]+)\|rule_(.*)\|([^|]*)\|([^|]*)", line)
         if fields is None:
@@ -106,7 +111,7 @@ def held_jobs() -> dict[str, str] | None:
 
 
 class Watch:
-    """Says once of each job that it is held, and once of each outage that Slurm does not answer."""
+    """Reports each held job once, and each outage of Slurm's controller once."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say

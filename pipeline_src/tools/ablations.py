@@ -1,6 +1,7 @@
-"""Tool ``ablations``: print or queue the experiments of workflow/ablations/*.yaml, which are changes to the study.
+"""Tool ``ablations``: print or queue DVC experiments, as declared in workflow/ablations/*.yaml.
 
-``dvc queue start`` (or ``dvc exp run --run-all``, which waits) runs the queue; ``report --experiments`` compares.
+An experiment is a set of changes to params.yaml. ``dvc queue start`` runs the queue in the background, ``dvc exp run
+--run-all`` in the foreground. ``report --experiments`` compares the results.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pipeline_src.study.study import Study, check_study, load_study
 from pipeline_src.tools.plan import make_objective, phase_flops
 
 FOLDER = Path("workflow/ablations")
-# Sections that no stage before fine-tuning reads.
+# Sections of params.yaml that pretraining does not depend on.
 AFTER_PRETRAINING = {"task_source", "tasks", "finetune"}
 # Width of an attention head (paper, section 3).
 HEAD_WIDTH = 64
@@ -78,7 +79,7 @@ def main(arguments: argparse.Namespace) -> None:
     for experiment in ready(chosen, finished(), unfinished()):
         teacher = Path(experiment.changes.get("pretrain.teacher", "."))
         if not teacher.exists():
-            print(f"{experiment.name}: left out, there is no teacher in {teacher}; docs/family.md")
+            print(f"{experiment.name}: skipped, since the teacher {teacher} does not exist; see docs/family.md")
             continue
         print(dvc(*command(experiment)).strip(), flush=True)
     print("next: dvc queue start -j 2; when it is done, the same command queues what shares a pretraining")
@@ -108,10 +109,15 @@ def command(experiment: Experiment) -> list[str]:
 
 
 def ready(experiments: Iterable[Experiment], done: set[str], waiting: set[str]) -> Iterator[Experiment]:
-    """Yield the experiments to queue now, which are neither done nor waiting.
+    """Yield the experiments that can be queued now.
 
-    Of those that share a pretraining, only one is queued until it is done: two would use the same folder of
-    checkpoints, which is locked. Later the others get the model from the run-cache.
+    If several experiments have the same pretraining, only one of them is queued until it is done. Two at a time would
+    need the same folder of checkpoints, which is locked. After the first is done, the other experiments get the
+    pretrained model from DVC's run-cache.
+
+    Args:
+        done: names of finished experiments.
+        waiting: names of queued or running experiments.
     """
     experiments = list(experiments)
     trained = {experiment.pretraining for experiment in experiments if experiment.name in done}
@@ -137,7 +143,8 @@ def unfinished() -> set[str]:
 def dvc(*words: str) -> str:
     done = subprocess.run(["dvc", *words], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise PipelineError("DVC failed", shlex.join(["dvc", *words]), where=done.stderr.strip(), hint="see above")
+        hint = "run this command yourself, and correct what DVC reports"
+        raise PipelineError("DVC command failed", shlex.join(["dvc", *words]), where=done.stderr.strip(), hint=hint)
     return done.stdout
 
 
@@ -146,9 +153,15 @@ def table_names(folder: Path = FOLDER) -> list[str]:
 
 
 def read_table(name: str, params: dict[str, Any], folder: Path = FOLDER) -> Table:
-    """Read the table ``name``. Each of its experiments changes ``params``; check the study that results."""
+    """Read a table of experiments, and validate the study that each experiment defines.
+
+    Args:
+        name: name of a file in ``folder``, without .yaml.
+        params: values of params.yaml, to which the experiments' changes are applied.
+    """
     if name not in table_names(folder):
-        raise PipelineError("no such table of ablations", name, where=folder, hint=" or ".join(table_names(folder)))
+        hint = f"use one of {', '.join(table_names(folder))}"
+        raise PipelineError("no such table of ablations", name, where=folder, hint=hint)
     path = folder / f"{name}.yaml"
     declared = parse_yaml(path.read_text(encoding="utf-8"))
     study = check_study(params)
@@ -157,7 +170,7 @@ def read_table(name: str, params: dict[str, Any], folder: Path = FOLDER) -> Tabl
     for experiment, change in declared.pop("experiments").items():
         where = f"{path}, {experiment}"
         changes = {key: _resolve(key, value, study) for key, value in change["set"].items()}
-        # Of another number of steps, those to keep would be others.
+        # With another number of steps, the study's keep_checkpoint_steps would be at the wrong places.
         if equal_compute:
             changes = {"pretrain.keep_checkpoint_steps": []} | changes
         has_steps = any(key.startswith("pretrain.steps.") for key in changes)
@@ -170,7 +183,11 @@ def read_table(name: str, params: dict[str, Any], folder: Path = FOLDER) -> Tabl
 
 
 def apply(changes: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy of ``params`` with the values of ``changes``, whose keys are dotted (``pretrain.steps.phase1``)."""
+    """Return a copy of ``params`` with some values changed.
+
+    Args:
+        changes: dotted key (``pretrain.steps.phase1``) -> new value.
+    """
     changed = copy.deepcopy(params)
     for key, value in changes.items():
         *sections, last = key.split(".")
@@ -182,15 +199,18 @@ def apply(changes: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
 
 
 def equal_steps(changed: Study, study: Study) -> dict[str, Any]:
-    """Return steps, warm-up and decay for ``changed``, by dotted key, with which it costs as many FLOPs as ``study``.
+    """Scale the steps of ``changed`` so that its pretraining costs as many FLOPs as that of ``study``.
 
-    If the folder of a teacher does not exist yet, the teacher counts as a copy of the study's model.
+    If the teacher's folder does not exist yet, the teacher is assumed to have the sizes of the study's model.
+
+    Returns:
+        Dotted key -> new number of steps, for the phases, warm-up and decay.
     """
     factor = flops(study) / flops(changed, teacher=study)
     pretrain = changed.pretrain
     scaled = {}
     for phase, steps in pretrain.steps:
-        # A phase of 0 steps keeps 0, and others have at least 1.
+        # A phase with 0 steps keeps 0; every other phase gets at least 1 step.
         scaled[f"pretrain.steps.{phase}"] = max(min(1, steps), round(steps * factor))
     scaled["pretrain.warmup_steps"] = round(pretrain.warmup_steps * factor)
     if pretrain.decay_steps:
@@ -208,7 +228,7 @@ def _step(share: float, study: Study) -> int:
 
 
 def _model_at(share: float, study: Study) -> str:
-    # Share 1 is the finished model.
+    # share is the fraction of all steps; 1 is the finished model.
     step = _step(share, study)
     steps = study.pretrain.steps
     if step == steps.total:
@@ -218,8 +238,8 @@ def _model_at(share: float, study: Study) -> str:
     return f"models/pretrained/{phase}/steps/{step}"
 
 
-# Name -> function of (dotted key, argument, study), for a value that depends on the study's values.
-# `model.num_hidden_layers: {times: 0.5}` is half of the study's layers.
+# Functions for values in a table that depend on the study, called with (dotted key, argument, study).
+# For example, `model.num_hidden_layers: {times: 0.5}` is half the study's number of layers.
 RELATIVE: dict[str, Callable[[str, Any, Study], Any]] = {
     "times": lambda key, factor, study: max(1, round(attrgetter(key)(study) * factor)),
     "wider": lambda key, factor, study: HEAD_WIDTH * max(1, round(attrgetter(key)(study) * factor / HEAD_WIDTH)),
@@ -237,7 +257,7 @@ def _resolve(key: str, value: Any, study: Study) -> Any:
 
 
 def _hydra(value: Any) -> str:
-    # As ``-S`` reads it: JSON, but strings without quotes.
+    # The format that `dvc exp run -S` expects: JSON, but strings without quotes.
     if isinstance(value, list):
         return f"[{','.join(map(_hydra, value))}]"
     return value if isinstance(value, str) else json.dumps(value)

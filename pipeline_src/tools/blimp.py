@@ -1,4 +1,4 @@
-"""Tool ``blimp``: the accuracy of a model on BLiMP's minimal pairs, as published figures count it."""
+"""Tool ``blimp``: compute a model's accuracy on BLiMP's minimal pairs, comparable to published scores."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from pipeline_src.tools.inspect import open_masked_lm
 from pipeline_src.training.distributed import choose_precision
 
 NAME = "blimp"
-# Few enough tokens for a core's cache are a twentieth faster.
+# On a CPU, a batch that fits into a core's cache is 5 % faster.
 BATCH_TOKENS = {"cpu": 2_048, "cuda": 65_536}
-# Used if the study has not downloaded BLiMP.
+# Where BLiMP is downloaded to if it is not one of the study's own tasks.
 DOWNLOADED = Path("data") / NAME
 
 
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> None:
     if arguments.pairs is not None and arguments.pairs < 1:
-        raise PipelineError("no pairs asked for", arguments.pairs, where="--pairs", hint="give 1 or more")
+        raise PipelineError("number of pairs is below 1", arguments.pairs, where="--pairs", hint="give 1 or more")
     _keep_freed_memory()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = replace(open_masked_lm(arguments.model).to(device), batch_tokens=BATCH_TOKENS[device.type])
@@ -56,8 +56,10 @@ def main(arguments: argparse.Namespace) -> None:
     with torch.autocast(device.type, torch.bfloat16, enabled=use_bfloat16):
         figures = judge_sentence_pairs(model, None, pairs, title)
     if not figures:
-        hint = "the model's tokenizer reads both sentences of each alike"
-        raise PipelineError("no pair to judge", f"{len(pairs)} left out", where=arguments.model, hint=hint)
+        hint = (
+            "use another model: this tokenizer gives both sentences of each pair the same tokens, or they are too long"
+        )
+        raise PipelineError("all pairs were skipped", f"{len(pairs)} pairs", where=arguments.model, hint=hint)
     rows = list(figures.values())
     width = max(len(row["title"]) for row in rows)
     print(f"{'':{width}}  accuracy  95 % interval    pairs")
@@ -73,10 +75,10 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def _keep_freed_memory() -> None:
-    # Freed memory is kept for reuse by the C library: returning it costs a sixth of the CPU time.
-    # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h.
+    # Make the C library keep freed memory for reuse. Returning it to the system takes a sixth of the CPU time.
+    # The two numbers are M_TRIM_THRESHOLD and M_MMAP_THRESHOLD in glibc's malloc.h.
     trim_threshold, mmap_threshold = -1, -3
-    # Other C libraries have no mallopt.
+    # C libraries other than glibc may have no mallopt.
     with contextlib.suppress(OSError, AttributeError):
         for option in (trim_threshold, mmap_threshold):
             ctypes.CDLL(None).mallopt(option, 1 << 30)

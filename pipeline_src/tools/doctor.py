@@ -1,6 +1,6 @@
-"""Tool ``doctor``: compare this machine with what the study in params.yaml needs, and say what to fix.
+"""Tool ``doctor``: check whether this machine can run the study in params.yaml, and say what to fix.
 
-It imports other packages only when it needs them, so that it can report that they are not installed.
+Other packages are imported only where they are needed, so that the tool can report a package that is not installed.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ PACKAGES = ("dvc", "snakemake", "snakemake-executor-plugin-slurm", "torch")
 ENVIRONMENT = "run `make study`, which installs it, or activate the environment: `source .venv/bin/activate`"
 MEMORY_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 ENVIRONMENT_BYTES = 2e9
-# Weights, gradients and two moments.
+# Weights, gradients and two optimizer moments in float32.
 TRAINING_BYTES_PER_PARAMETER = 16
-# Memory of libraries and of a microbatch's activations.
+# Assumed memory of the libraries and of one microbatch's activations.
 LIBRARY_BYTES = 1.5e9
 MAX_SHOWN_FILES = 5
 
@@ -42,7 +42,7 @@ MAX_SHOWN_FILES = 5
 @dataclass(frozen=True)
 class Finding:
     check: str
-    # OK; WARNING if a run may fail; PROBLEM if the study cannot run.
+    # OK, WARNING (the study may fail) or PROBLEM (the study cannot run).
     state: str
     message: str
     hint: str | None = None
@@ -119,7 +119,7 @@ def installed_versions() -> dict[str, str | None]:
 
 
 def check_versions(versions: Mapping[str, str | None]) -> Finding:
-    # By name of the package; None: not installed.
+    # versions: package -> installed version, or None if the package is not installed.
     missing = [name for name, installed in versions.items() if installed is None]
     if missing:
         return Finding("versions", PROBLEM, f"not installed: {', '.join(missing)}", ENVIRONMENT)
@@ -177,12 +177,12 @@ def check_disk(study: Any, free: float | None = None) -> Finding:
     free = shutil.disk_usage(".").free if free is None else free
     sizes = {name: source_size(source) for name, source in study.corpus.sources.items()}
     stages = stages_of(study, make_objective(study), sizes)
-    # The whole study, even if some of its files exist.
+    # The disk space for the whole study. Files that already exist are not subtracted.
     needed = ENVIRONMENT_BYTES + sum(stage.disk for stage in stages)
     text = f"{amount(free)}B free; the study needs about {amount(needed)}B in all"
     if free >= needed:
         return Finding("disk", OK, text)
-    hint = "free some, or clone onto a larger disk; `python -m pipeline_src plan` lists it by stage"
+    hint = "free some space, or clone to a larger disk; `python -m pipeline_src plan` lists the need by stage"
     return Finding("disk", PROBLEM if free < needed / 4 else WARNING, text, hint)
 
 
@@ -197,13 +197,13 @@ def check_sources(study: Any) -> Finding:
     messages = [finding.message for finding in shown]
     if len(wrong) > MAX_SHOWN_FILES:
         messages.append(f"and {len(wrong) - MAX_SHOWN_FILES} more")
-    # Several files may have the same hint.
+    # Print a hint only once, even if several files have it.
     hints = dict.fromkeys(str(finding.hint) for finding in shown)
     return Finding("sources", state, "; ".join(messages), "; ".join(hints))
 
 
 def check_start_model(study: Any) -> Finding:
-    # As its stage does. A model that must be fetched first is not read.
+    # Imports the model as the stage `start_model` does. A model that must be downloaded first is not checked.
     if study.vocabulary.kind != "given" or not Path(study.pretrain.init_from).is_dir():
         return Finding("start model", OK, "none to read here")
     from pipeline_src.pretrain.start_model import import_start_model
@@ -216,7 +216,7 @@ def check_start_model(study: Any) -> Finding:
 def usable_memory(limits: Sequence[Path] = MEMORY_LIMITS) -> float:
     total = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     for file in limits:
-        # Where memory is not limited, there is no such file, or it says "max".
+        # Without a memory limit, the file does not exist or contains "max".
         with contextlib.suppress(OSError, ValueError):
             total = min(total, float(file.read_text(encoding="ascii")))
     return total

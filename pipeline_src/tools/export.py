@@ -1,4 +1,4 @@
-"""Tool ``export``: a model for sentence-transformers and transformers, or pretraining examples as Parquet."""
+"""Tool ``export``: write a model for sentence-transformers, or pretraining examples as Parquet."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from pipeline_src.study.study import load_study
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tools.show_examples import open_study_examples
 
-# Name here -> name in sentence-transformers.
+# Pooling mode of this tool -> its name in sentence-transformers.
 MODES = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}
 # Options of each format, with their defaults.
 MODEL_OPTIONS: dict[str, Any] = {"model": DEFAULT_MODEL, "pooling": "mean", "normalise": False}
 EXAMPLE_OPTIONS: dict[str, Any] = {"phase": "phase1", "split": "train"}
 OPTIONS = {"sentence-transformers": MODEL_OPTIONS, "parquet": EXAMPLE_OPTIONS}
 MAX_EXAMPLES_PER_FILE = 1 << 16
-# The label where nothing is predicted, as in transformers.
+# Label of tokens that are not predicted, as in transformers.
 IGNORED = -100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    # Options of a format have no default here, to see which ones are given.
+    # Options of a format have no default here, so that `main` can tell which options the user gave.
     parser.add_argument("output", type=Path, help="folder to write; must not exist")
     parser.add_argument(
         "--format",
@@ -60,29 +60,34 @@ def main(arguments: argparse.Namespace) -> None:
     for name in (*MODEL_OPTIONS, *EXAMPLE_OPTIONS):
         value = getattr(arguments, name)
         if value is not None and name not in options:
-            what = "an option of another format"
-            raise PipelineError(what, f"--{name}", where=f"--format {kind}", hint="leave it out")
+            what = "option does not apply to this format"
+            raise PipelineError(what, f"--{name}", where=f"--format {kind}", hint="remove the option")
         if value is not None:
             options[name] = value
     if output.exists():
-        raise PipelineError("the folder exists already", output, hint="name another, or remove it")
+        raise PipelineError("output folder already exists", output, hint="name a new folder, or remove this one")
     WRITERS[kind](output, **options)
 
 
 def export_examples(output: Path, phase: str, split: str, per_file: int = MAX_EXAMPLES_PER_FILE) -> None:
-    """Write the examples of a phase and split as Parquet, ``per_file`` in a file, with the study's own masks.
+    """Write masked pretraining examples as Parquet files.
 
-    Examples of the split ``validation`` are masked as for the validation loss, whatever the study's rate and seed.
-    Columns have the names of transformers: ``input_ids`` and ``token_type_ids`` without padding, ``labels`` with
-    -100 where nothing is predicted, and ``next_sentence_label`` if examples are pairs.
+    The training split has the study's own masks. The validation split has the masks of the validation loss, which do
+    not depend on the study's ``mask_prob`` and ``seed``.
+
+    The columns are named as in transformers: ``input_ids`` and ``token_type_ids`` (without padding), ``labels`` (-100
+    for tokens that are not predicted), and ``next_sentence_label`` if examples are sentence pairs.
+
+    Args:
+        per_file: maximum number of examples per file.
     """
     study = load_study()
     if split == "train" and study.pretrain.masking.dynamic:
         raise PipelineError(
-            "dynamic masks cannot be written to files",
+            "dynamic masking cannot be exported",
             "pretrain.masking.dynamic: true",
             where="params.yaml",
-            hint="set it to false; examples.dupe_factor gives several masks of each text",
+            hint="set it to false; examples.dupe_factor then masks each text in several ways",
         )
     examples = open_study_examples(study, phase, split, load_tokenizer(VOCABULARY))
     with atomic_directory(output) as folder, Progress("exporting", len(examples), "example") as progress:
@@ -111,10 +116,10 @@ def write_sentence_transformers(model: Path, folder: Path, pooling: str, normali
     config = probed.config
     if "encoder" not in config.names.classes:
         raise PipelineError(
-            "transformers has no such architecture",
+            "architecture is not in transformers",
             config.names.model_type,
             where=model,
-            hint="`python -m pipeline_src fill-mask`, `attention` and `inspect` take it",
+            hint="export another model; this one works with `python -m pipeline_src fill-mask`, `attention`, `inspect`",
         )
     folder.mkdir(exist_ok=True)
     for file in model.iterdir():

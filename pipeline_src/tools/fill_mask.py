@@ -1,4 +1,4 @@
-"""Tool ``fill-mask``: the likeliest tokens at each [MASK] of a text, for every member of the family."""
+"""Tool ``fill-mask``: print the most likely tokens at each [MASK] of a text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> None:
     if arguments.top < 1:
-        raise PipelineError("no candidates asked for", arguments.top, where="--top", hint="give 1 or more")
+        raise PipelineError("number of candidates is below 1", arguments.top, where="--top", hint="give 1 or more")
     for number, candidates in enumerate(fill_mask(open_masked_lm(arguments.model), arguments.text, arguments.top), 1):
         print(f"{MASK} {number}")
         for token, probability in candidates:
@@ -29,18 +29,22 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def fill_mask(model: ProbedModel, text: str, top: int) -> list[list[tuple[str, float]]]:
-    """Return, for each [MASK], the ``top`` likeliest tokens with their probabilities, while all others stay masked."""
+    """Predict the tokens at each [MASK] of a text, in one forward pass with all masks in place.
+
+    Returns:
+        For each [MASK], its ``top`` most likely (token, probability) pairs, the most likely first.
+    """
     tokenizer = model.tokenizer
-    # The vocabulary may spell the mask otherwise.
+    # The vocabulary may use another mask token, such as <mask>.
     marked = text.replace(MASK, model.kind.mask)
     ids = reading_masks(tokenizer).encode(marked, add_special_tokens=False).ids
     positions = [position for position, token in enumerate(ids) if token == model.mask]
     if not positions:
-        hint = f"put {MASK}, in capitals, where a word is"
+        hint = f"replace a word of the text by {MASK}, in capitals"
         raise PipelineError(f"no {MASK} in the text", repr(text), hint=hint)
     if len(ids) > model.max_tokens:
-        limit = f"{len(ids)} tokens, of which the model takes {model.max_tokens}"
-        raise PipelineError("the text is too long", limit, hint="give a shorter one")
+        limit = f"{len(ids)} tokens; the model's maximum is {model.max_tokens}"
+        raise PipelineError("the text is too long", limit, hint="give a shorter text")
     probabilities = model.log_probabilities([ids], [positions])[0].exp()
     count = min(top, tokenizer.get_vocab_size())
     best = probabilities.topk(count)

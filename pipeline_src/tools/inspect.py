@@ -1,4 +1,4 @@
-"""Tools ``inspect`` and ``attention``: a page with all measures of a trained model; what its heads attend to."""
+"""Tools ``inspect`` (all measures of a trained model as an HTML page) and ``attention`` (attention weights)."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def attention(arguments: argparse.Namespace) -> None:
     model, sentences = ProbedModel.open(arguments.model), [Sentence(words_of(text), text) for text in arguments.texts]
     for sentence in sentences:
         if not sentence.words:
-            raise PipelineError("a text without words", repr(sentence.document), hint="give a sentence")
+            raise PipelineError("the text has no words", repr(sentence.document), hint="give a sentence")
     try:
         attentions, roles = shown_sentences(model, sentences), head_roles(model, sentences)["roles"]
     except SkipMeasure as skipped:
-        hint = "give another model"
-        raise PipelineError("no attention weights", skipped, where=arguments.model, hint=hint) from None
+        hint = "use a model with attention layers"
+        raise PipelineError("the model has no attention weights", skipped, where=arguments.model, hint=hint) from None
     config = model.config
     about = {
         "title": config.names.title,
@@ -81,11 +81,11 @@ def attention(arguments: argparse.Namespace) -> None:
 
 
 def open_masked_lm(folder: Path) -> ProbedModel:
-    """Open a model, which must have an MLM head."""
+    """Open the model in a folder, and check that it has an MLM head."""
     model = ProbedModel.open(folder)
     if model.lacks:
-        hint = "give --model one that was pretrained here with pretrain.objective: mlm"
-        raise PipelineError("the model does not predict masked words", model.lacks, where=folder, hint=hint)
+        hint = "set --model to a model that was pretrained with pretrain.objective: mlm"
+        raise PipelineError("the model does not predict masked tokens", model.lacks, where=folder, hint=hint)
     return model
 
 

@@ -22,7 +22,7 @@ from pipeline_src.text.wikipedia.dump import find_dump, read_head
 
 
 def find_wrong(study: Study) -> Iterator[WrongFile]:
-    """Yield what is wrong with the study's own files (addresses ``file:``)."""
+    """Check the user's own files (``file:`` addresses of the catalogue), and yield the faulty ones."""
     for name, source in fetched_sources(study.task_source, study.tasks, study.interpretation.pair_sets).items():
         if not _is_own(source):
             continue
@@ -56,7 +56,7 @@ def _check_files(name: str, source: Source, read: Callable[[Path], object]) -> N
 
 
 def _read_pairs(folder: Path) -> None:
-    # it imports torch, which few studies need here
+    # Imported here, since it imports torch and few studies have pairs of their own.
     from pipeline_src.interpret.minimal_pairs import read_pair_set
 
     read_pair_set(folder, seed=0)
@@ -79,7 +79,7 @@ def _wrong_texts(part: Path, source: Source, params: SourceParams) -> Iterator[W
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(item.local.absolute())
             if not os.access(item.local, os.R_OK):
-                hint = "give yourself permission to read it, or take it away"
+                hint = "give yourself permission to read it (`chmod u+r`), or move it elsewhere"
                 yield WrongFile(PipelineError("no permission to read a file", item.local, hint=hint), stops=True)
                 link.unlink()
         for wrong in _read_starts(folder, params):

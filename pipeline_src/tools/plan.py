@@ -1,8 +1,8 @@
-"""Tool ``plan``: downloads, disk, tokens, FLOPs and time of the study, stage by stage, before anything runs.
+"""Tool ``plan``: estimate downloads, disk space, FLOPs and time of each stage before the study runs.
 
-Bytes are the catalogue's. FLOPs are counted by the model, with every sequence full, as papers count. The time of
-training is its FLOPs by the rate of a short probe on this machine's CPU, or by a given rate; the time of a stage on
-text is its bytes by ``RATES``.
+Sizes in bytes are from the catalogue. FLOPs are counted from the model's configuration for sequences of full length, as
+papers do. Training time is FLOPs divided by FLOP/s, which are measured on this machine's CPU or given by the user. The
+time of a stage on text is its bytes divided by the speed in ``RATES``.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from pipeline_src.study.machine import load_machine
 from pipeline_src.study.preset import PARAMS, preset_text
 from pipeline_src.study.study import Study, check_study, load_study
 
-# Work per second and core, as `python -m benchmarks.tenth_of_wikipedia` measures it (docs/lab/tenth-of-wikipedia.md):
-# bytes of .bz2 or of text, but tokens for build_examples and train_word_vectors.
+# Speed of the stages on text per CPU core: bytes of .bz2 or of text per second, except tokens per second for
+# build_examples and train_word_vectors. Measured by `python -m benchmarks.tenth_of_wikipedia`
+# (docs/lab/tenth-of-wikipedia.md).
 RATES = {
     "clean": 2.7e6,
     "train_tokenizer": 7e6,
@@ -41,19 +42,20 @@ RATES = {
     "train_word_vectors": 1.7e6,
     "corpus_statistics": 20e6,
 }
-# A byte of books is cleaned 2.5 times as fast as a byte of .bz2.
+# Books are cleaned this many times as fast as .bz2 dumps, per byte.
 BOOKS_SPEED = 2.5
-# Reading a token takes word vectors as long as the arithmetic of so many of its numbers.
+# In word vector training, the fixed time per token equals the time for this many vector dimensions.
 TOKEN_WIDTH = 134
-# Assumed, in bytes per second.
+# Assumed download speed, in bytes per second.
 DOWNLOAD_RATE = 5e6
-# A job's imports and reading of data.
+# Time of a job's imports and of reading its data.
 START_SECONDS = 4
 BYTES_PER_TOKEN = 4.5
 BYTES_PER_STORED_TOKEN, BYTES_PER_STORED_EXAMPLE = 2.3, 21
-# Articles fill so much of an example's length.
+# Mean fraction of an example's maximum length that is filled with text, on Wikipedia.
 FILL = 0.6
-# Training examples (GLUE's table 1, the tasks' papers) times their mean tokens; of other tasks, bytes are counted.
+# Tokens of a task's training file: number of examples (GLUE's table 1, the tasks' papers) * mean tokens per example.
+# For a task that is not listed, tokens are estimated from the bytes of its files.
 TASK_TOKENS = {
     "qqp": 11.6e6,
     "mnli": 15.7e6,
@@ -65,17 +67,18 @@ TASK_TOKENS = {
     "rotten_tomatoes": 0.21e6,
     **dict.fromkeys(("ner", "conll_pos", "chunks"), 0.26e6),
 }
-# The mean of the tasks that are synthetic or made from the corpus.
+# Mean size of the tasks that are synthetic or made from the corpus.
 MADE_TASK_TOKENS, MADE_TASK_BYTES = 40e3, 0.5e6
-# BLiMP has 67 files of 1,000 pairs, and judging a pair reads 550 tokens.
+# BLiMP has 67 files of 1,000 pairs. Scoring one pair takes 550 tokens in the model.
 PARADIGMS, PAIR_TOKENS, SENTENCE_TOKENS = 67, 550, 25
-# Bytes per parameter. A checkpoint has the weights and two moments; the newest two and the best are kept.
+# Bytes per parameter of a model and of a checkpoint, which has the weights and two optimizer moments. Three checkpoints
+# are kept: the newest two and the best.
 MODEL_BYTES, CHECKPOINT_BYTES, NUM_CHECKPOINTS = 4, 12, 3
-# An output is in the working tree and in DVC's cache.
+# Each output exists twice: in the working tree and in DVC's cache.
 COPIES = 2
-# A forward pass has a third of a training step's FLOPs.
+# FLOPs of a forward pass as a fraction of a training step's FLOPs.
 FORWARD = 1 / 3
-# The probe's time, and the maximum work of one of its steps.
+# Duration of the speed measurement, and maximum FLOPs of one of its steps.
 PROBE_SECONDS, PROBE_FLOPS = 5, 2e11
 WIDTH = 100
 HEADS = ("stage", "jobs", "fetched", "output", "tokens", "FLOPs", "disk", "time", "cost")
@@ -86,7 +89,7 @@ ABOUT = "FLOPs, time: full sequences; the optimizer has no FLOPs. disk: outputs 
 class Devices:
     cores: int
     gpus: int
-    # Of one GPU, or of one CPU core if there is no GPU.
+    # Speed of one GPU, or of one CPU core if no GPU is used.
     flops_per_second: float
 
 
@@ -99,11 +102,11 @@ class Stage:
     written: float = 0
     # Bytes on disk besides the outputs, such as checkpoints.
     extra: float = 0
-    # In the unit of ``RATES``.
+    # Work in the unit of RATES (bytes or tokens).
     work: float = 0
     tokens: float = 0
     flops: float = 0
-    # The cores that one job can use.
+    # Maximum number of cores that one job can use.
     max_cores: float = math.inf
 
     @property
@@ -111,7 +114,7 @@ class Stage:
         return COPIES * self.written + self.extra
 
     def seconds(self, devices: Devices) -> float:
-        # Jobs run at once on all cores, or on all GPUs if they train.
+        # Jobs run in parallel on all cores, or on all GPUs if they are trainings.
         parallel = min(self.jobs, devices.gpus if devices.gpus and self.flops else devices.cores)
         cores = min(devices.cores, self.max_cores)
         text = self.work / (RATES[self.stage] * cores) if self.work else 0
@@ -138,14 +141,14 @@ def main(arguments: argparse.Namespace) -> None:
     for option, minimum in {"cores": 1, "gpus": 0, "teraflops": 1e-6, "price": 0}.items():
         value = getattr(arguments, option)
         if value is not None and not minimum <= value < math.inf:
-            raise PipelineError("out of range", value, where=f"--{option}", hint=f"give {minimum} or more")
+            raise PipelineError("option out of range", value, where=f"--{option}", hint=f"give {minimum} or more")
     if arguments.gpus and arguments.teraflops is None:
-        hint = "give --teraflops; docs/your-cluster.md says how to measure it, and what others reached"
-        raise PipelineError("no rate of a GPU", where="--gpus", hint=hint)
+        hint = "give --teraflops; docs/your-cluster.md says how to measure it, and lists measured values"
+        raise PipelineError("the GPU's speed is not known", where="--gpus", hint=hint)
     name = arguments.preset
     study = load_study(PARAMS) if name is None else check_study(parse_yaml(preset_text(name)), f"{name}.yaml")
     machine = load_machine()
-    # Before torch is imported.
+    # This must come before torch is imported.
     machine.choose_code_paths()
     objective = make_objective(study)
     if arguments.teraflops is None:
@@ -180,7 +183,12 @@ def row_of(stage: Stage, devices: Devices, price: float | None) -> dict[str, Any
 
 
 def stages_of(study: Study, objective: Any, sizes: Mapping[str, SourceSize]) -> Iterator[Stage]:
-    """Yield the stages of dvc.yaml in order, with their amounts; ``sizes``: name of a source -> its size."""
+    """Yield the stages in the order of dvc.yaml, with their estimated bytes, tokens and FLOPs.
+
+    Args:
+        objective: the study's objective, from ``make_objective``.
+        sizes: name of a source -> its size.
+    """
     text = sum(size.text for size in sizes.values())
     tokens = text / BYTES_PER_TOKEN
     yield from _fetching(study, sizes)
@@ -232,7 +240,7 @@ def _text_stages(study: Study, sizes: Mapping[str, SourceSize], text: float, tok
     yield Stage("build_examples", written=index, work=read, tokens=read)
     yield Stage("corpus_statistics", work=text)
     vectors = study.word_vectors
-    # Reading a token takes as long as the arithmetic of TOKEN_WIDTH numbers.
+    # Time per token is proportional to TOKEN_WIDTH + width.
     effort = tokens * vectors.epochs * (1 + vectors.width / TOKEN_WIDTH)
     written = 4 * vocab_size * vectors.width
     yield Stage("train_word_vectors", written=written, work=effort, max_cores=1)
@@ -263,7 +271,7 @@ def _fine_tuning(study: Study, objective: Any) -> Iterator[Stage]:
         recipe = study.finetune.recipe(task)
         trained = task_tokens(study, task, tasks.get(task))
         count += trained
-        # Feature-based tasks freeze the encoder.
+        # With feature_layers the encoder is frozen, so it runs only forward.
         share = FORWARD if recipe.feature_layers else 1
         work = workload(round(trained / recipe.max_length), recipe.max_length)
         flops += share * objective.config.training_flops(work)
@@ -272,7 +280,7 @@ def _fine_tuning(study: Study, objective: Any) -> Iterator[Stage]:
     yield Stage("finetune", jobs, written=written, extra=extra, tokens=count, flops=flops)
     params = study.interpretation
     pairs = PARADIGMS * min(params.pairs_per_set or 1000, 1000) * len(params.pair_sets)
-    # Each text goes through the model and through random weights.
+    # Each text is read twice: by the trained model, and by a model with random weights.
     read = 2 * (4 * params.words + PAIR_TOKENS * pairs)
     work = workload(read // SENTENCE_TOKENS, SENTENCE_TOKENS)
     yield Stage("interpret", tokens=read, flops=FORWARD * objective.config.training_flops(work))
@@ -285,7 +293,7 @@ def _task_sources(study: Study) -> Mapping[str, Source]:
 
 
 def task_tokens(study: Study, task: str, source: Source | None) -> float:
-    # Over all seeds, points of the grid, epochs and initial weights.
+    # Tokens of all fine-tunings of a task: all seeds, grid points, epochs and kinds of initial weights.
     rows = (TASK_TOKENS.get(task) or file_bytes(source) / BYTES_PER_WORD) if source else MADE_TASK_TOKENS
     recipe = study.finetune.recipe(task)
     points = list(grid_points(recipe))
@@ -295,19 +303,26 @@ def task_tokens(study: Study, task: str, source: Source | None) -> float:
 
 
 def workload(sequences: int, length: int, predictions: int = 0, outputs: int | None = None) -> Workload:
-    """Return the work of full sequences; ``outputs``: positions that the last block computes, by default all."""
+    """Describe a batch of sequences of full length, to count its FLOPs.
+
+    Args:
+        sequences: number of sequences.
+        length: tokens per sequence.
+        predictions: number of predicted tokens in the batch.
+        outputs: number of positions that the last block computes. None: all.
+    """
     tokens = sequences * length
     outputs = tokens if outputs is None else outputs
     return Workload(sequences, tokens, tokens * length, predictions, outputs, outputs * length)
 
 
 def count_parameters(objective: Any) -> int:
-    # Parameters that are shared count once.
+    # Shared (tied) parameters are counted once.
     return sum(parameter.numel() for parameter in objective.parameters())
 
 
 def phase_flops(study: Study, objective: Any, phase: str) -> float:
-    # Generators and a teacher's forward passes are included.
+    # Includes ELECTRA's generator and the forward passes of a teacher.
     steps, length = getattr(study.pretrain.steps, phase), getattr(study.examples.max_seq_length, phase)
     batch = study.pretrain.batch_size(phase)
     tokens, predictions = batch * length, round(predicted_share(study) * batch * length)
@@ -321,10 +336,11 @@ def predicted_share(study: Study) -> float:
 
 
 def make_objective(study: Study, teacher: Study | None = None) -> Any:
-    """Return a study's pretraining objective on the device ``meta``, with a teacher if it needs one.
+    """Build a study's pretraining objective on torch's meta device, which allocates no memory.
 
-    The teacher is the model in the folder ``pretrain.teacher``. If that does not exist yet, it is the model of the
-    study ``teacher``, by default of ``study`` itself.
+    Args:
+        teacher: study whose model is used as the teacher if the objective needs one and the folder
+            ``pretrain.teacher`` does not exist yet. None: ``study`` itself.
     """
     from pipeline_src.model.bert import load_architecture, uninitialised
     from pipeline_src.model.hub import load_config
@@ -350,14 +366,20 @@ def make_objective(study: Study, teacher: Study | None = None) -> Any:
 
 
 def probe(study: Study, threads: int, seconds: float = PROBE_SECONDS) -> float:
-    """Return FLOP/s per core in training steps of the study's model on ``threads`` cores, with the optimizer's time."""
+    """Measure the FLOP/s per core of training the study's model on ``threads`` cores.
+
+    The time of the optimizer's update is included.
+
+    Args:
+        seconds: duration of the measurement.
+    """
     import torch
     from torch.utils.benchmark import Timer
 
     from pipeline_src.training.optimizers import make_optimizer
 
     objective = make_objective(study)
-    # ELECTRA's generator is smaller than its model, and TinyBERT's model predicts no tokens.
+    # Measure plain MLM if the objective has no MLM head on its main model (ELECTRA, TinyBERT).
     if objective.predictor != "model":
         pretrain = study.pretrain.model_copy(update={"objective": "mlm"})
         objective = make_objective(study.model_copy(update={"pretrain": pretrain}))
@@ -378,7 +400,7 @@ def probe(study: Study, threads: int, seconds: float = PROBE_SECONDS) -> float:
     def step() -> None:
         objective.token_logits(ids, torch.zeros_like(ids), ends, predicted, length).logsumexp(-1).sum().backward()
 
-    # The optimizer needs gradients.
+    # Run one step first, so that the optimizer has gradients.
     step()
     update = make_optimizer(objective, 1e-9, 0.0, study.pretrain.optimizer).step
     step_seconds, update_seconds = (

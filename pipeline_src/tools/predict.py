@@ -1,4 +1,4 @@
-"""Tool ``predict``: what a fine-tuned model predicts for the examples of a file, as lines of JSON."""
+"""Tool ``predict``: print a fine-tuned model's predictions for the examples of a file, as JSON Lines."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    # The log says what was cut or passed over.
+    # The predictor logs which examples were truncated or skipped.
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     machine = load_machine()
     torch.set_num_threads(machine.finetune.threads)
@@ -45,8 +45,8 @@ def main(arguments: argparse.Namespace) -> None:
     predictor = load(folder, machine)
     task = predictor.settings.task.name
     if task != arguments.task:
-        hint = f"give the task {task}, or another --model"
-        raise PipelineError("a model of another task", task, where=folder, hint=hint)
+        hint = f"give {task} as the task, or another --model"
+        raise PipelineError("the model was fine-tuned on another task", task, where=folder, hint=hint)
     with on_disk(arguments.file) as path:
         examples = predictor.read(path)
     lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in predictor(examples)]
@@ -62,17 +62,17 @@ def find_model(task: str, seed: str) -> Path:
     if folder.is_dir():
         return folder
     if task not in task_names():
-        raise PipelineError("no such task", task, hint=f"tasks are {', '.join(task_names())}")
+        raise PipelineError("no such task", task, hint=f"use one of {', '.join(task_names())}")
     seeds = sorted(path.parent.name for path in (FINETUNED / task).glob(f"*/{KEPT_MODEL}"))
     hint = f"list it in `tasks` and {seed} in `finetune.seeds` of params.yaml, then run `snakemake --cores 2 all`"
     if seeds:
         hint = f"give --seed {' or '.join(seeds)}"
-    raise PipelineError("not fine-tuned yet", f"{task} with seed {seed}", where=folder, hint=hint)
+    raise PipelineError("no fine-tuned model", f"{task} with seed {seed}", where=folder, hint=hint)
 
 
 @contextmanager
 def on_disk(file: Path) -> Iterator[Path]:
-    """Yield the path of a file, for ``-`` that of a copy of standard input as lines of text."""
+    """Yield the path of the file to read. For ``-``, save standard input to a temporary text file first."""
     if str(file) != STDIN:
         if not file.is_file():
             raise PipelineError("no such file", file, hint=f"name a file of examples, or {STDIN} for standard input")

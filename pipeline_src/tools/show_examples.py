@@ -1,4 +1,4 @@
-"""Tools ``show-examples`` and ``corpus-stats``: pretraining examples as text, statistics of the corpus as JSON."""
+"""Tools ``show-examples`` (print pretraining examples as text) and ``corpus-stats`` (statistics as JSON)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def main(arguments: argparse.Namespace) -> None:
     elif 0 <= arguments.example < len(examples):
         numbers = np.asarray([arguments.example])
     else:
-        raise PipelineError("no such example", arguments.example, hint=f"give 0 to {len(examples) - 1}")
+        raise PipelineError("no such example", arguments.example, hint=f"give a number from 0 to {len(examples) - 1}")
     label_shift = examples.collator.label_shift
     print(NEXT_KEY if label_shift else KEY.format(mask=kind_of(tokenizer).mask))
     for number in numbers:
@@ -66,7 +66,7 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def open_study_examples(study: Study, phase: str, split: str, tokenizer: Tokenizer) -> PretrainingExamples:
-    """Open the examples of a split with the masks with which the study trains on it, or measures it."""
+    """Open the examples of a split, with the masks that training or validation uses."""
     pretrain, architecture = study.pretrain, study.model.architecture
     if split == "validation":
         return open_validation_examples(phase, tokenizer, pretrain.objective, architecture)

@@ -1,8 +1,8 @@
-"""Tool ``verify``: check saved models against the ledger of their training, and by replaying their last steps.
+"""Tool ``verify``: check that saved models are the result of the recorded training.
 
-The ledger in ``results/pretrain/PHASE.json`` has a phase's parameters, data and machine, and the size and sha256 of the
-files of each model that it saved. A step depends only on its number and the model before it, so replaying the steps
-from one saved model must give the next with the same bits.
+The ledger in ``results/pretrain/PHASE.json`` lists a phase's settings, data and machine. For each saved model it has
+the size and SHA-256 of all files. The tool compares the files with the ledger. Then it replays the training from the
+previous saved model. A training step is deterministic, so the replay must give the same bits.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class Result(NamedTuple):
 @dataclass(frozen=True)
 class Ledger:
     phase: Phase
-    # Parameters and data.
+    # Settings and data of the training.
     identity: Mapping[str, Any]
     machine: Mapping[str, Any]
-    # Step of a saved model -> path -> size and sha256.
+    # Step of a saved model -> path of a file -> its size and SHA-256.
     files: Mapping[int, Mapping[str, Mapping[str, Any]]]
 
     @classmethod
@@ -100,14 +100,19 @@ def main(arguments: argparse.Namespace) -> int:
 def read_ledgers() -> list[Ledger]:
     paths = sorted(PRETRAIN_RESULTS.glob("phase*.json"))
     if not paths:
-        raise PipelineError("no ledger of a training", PRETRAIN_RESULTS, hint="run the study, or `dvc pull` it")
+        hint = "run pretraining, or get its results with `dvc pull`"
+        raise PipelineError("no training ledger found", PRETRAIN_RESULTS, hint=hint)
     return [Ledger.read(path) for path in paths]
 
 
 def verify(folder: Path, ledgers: Sequence[Ledger], step: int | None = None) -> Result:
-    """Verify that ``folder`` has the model of ``step``, by default the number at the end of its path."""
+    """Verify the saved model in ``folder``.
+
+    Args:
+        step: training step after which the model was saved. None: the number at the end of the path.
+    """
     if not folder.is_dir():
-        raise PipelineError("no model here", folder, hint="give the folder of a model that this study saved")
+        raise PipelineError("no such model folder", folder, hint="give the folder of a model that this study saved")
     if step is None:
         step = _step_of(folder, ledgers)
     for ledger in ledgers:
@@ -115,7 +120,7 @@ def verify(folder: Path, ledgers: Sequence[Ledger], step: int | None = None) -> 
             changed = find_changed_file(folder, ledger.files[step])
             return Result(False, changed) if changed else _compare_with_replay(folder, step, ledger)
     steps = itertools.chain.from_iterable(sorted(ledger.files) for ledger in ledgers)
-    hint = f"it has those of {', '.join(map(str, steps))}"
+    hint = f"give --step one of {', '.join(map(str, steps))}"
     raise PipelineError("the ledger has no model of that step", step, where=PRETRAIN_RESULTS, hint=hint)
 
 
@@ -126,11 +131,12 @@ def _step_of(folder: Path, ledgers: Sequence[Ledger]) -> int:
     for ledger in ledgers:
         if folder.name == ledger.phase.name:
             return ledger.phase.last
-    raise PipelineError("the path does not say after which step it was saved", folder, hint="give --step N")
+    raise PipelineError("the path does not end in a step number", folder, hint="give --step N")
 
 
 def find_changed_file(folder: Path, recorded: Mapping[str, Mapping[str, Any]]) -> str | None:
-    # The first that differs from the ledger. A copy needs no training state.
+    # Returns a sentence about the first file that differs from the ledger, or None. The optimizer state may be missing,
+    # since copies of a model usually leave it out.
     files = saved_files(folder)
     has_state = (folder / TRAINING_STATE).exists()
     for name, expected in recorded.items():
@@ -173,14 +179,14 @@ def _compare_with_replay(folder: Path, step: int, ledger: Ledger) -> Result:
 def _check_conditions(ledger: Ledger, distributed: Distributed) -> None:
     phase = ledger.phase
     machine = environment(distributed, phase.machine_settings(distributed.device.type)) | {"mixed": False}
-    # JSON makes lists of tuples, as in the ledger.
+    # The round trip through JSON turns tuples into lists, as in the ledger.
     here = json.loads(json.dumps({**pretrain.checkpoint_identity(phase), **machine}))
     del here["code"]
     there = {**ledger.identity, **ledger.machine}
     changes = difference(there, here) or ", ".join(_edited_code(phase.name))
     if changes:
-        what = "the steps cannot be replayed under the same conditions"
-        hint = "verify where it was trained: same code and data, kind of machine, settings of machine.yaml"
+        what = "cannot replay the training: its conditions differ"
+        hint = "verify the model where it was trained, with the same code, data, kind of machine and machine.yaml"
         raise PipelineError(what, changes, where=PRETRAIN_RESULTS, hint=hint)
     tokens = read_json(TOKENS / "manifest.json")["splits"]["train"]["sha256"]
     index = read_json(EXAMPLES / "manifest.json")[phase.name]["sha256"]["train"]
@@ -188,7 +194,8 @@ def _check_conditions(ledger: Ledger, distributed: Distributed) -> None:
     same_tokens = hash_file(TOKENS / "train.ids") == tokens
     same_examples = hashlib.sha256(samples).hexdigest() == index
     if not (same_tokens and same_examples):
-        raise PipelineError("training data is not as it was written", f"{TOKENS}, {EXAMPLES}", hint="`dvc checkout` it")
+        hint = "restore the recorded data with `dvc checkout`"
+        raise PipelineError("training data was changed after it was written", f"{TOKENS}, {EXAMPLES}", hint=hint)
 
 
 def _edited_code(phase: str) -> list[str]:
@@ -197,7 +204,7 @@ def _edited_code(phase: str) -> list[str]:
     for path, digest in hashes(parse_entry(read_entry_text(stage)), "deps").items():
         folder, _, name = path.partition("/")
         if folder == "code":
-            # "models/bert" is the fingerprint of pipeline_src/model/bert.py
+            # For example, code/models/bert is the fingerprint of pipeline_src/model/bert.py.
             module = pretrain.CODE if name == "pretrain" else member_module(*name.split("/"))
             if hashlib.md5(f"{fingerprint(module)}\n".encode()).hexdigest() != digest:
                 edited.append(f"code of {name}")
@@ -206,13 +213,15 @@ def _edited_code(phase: str) -> list[str]:
 
 def _nearest_start(step: int, ledger: Ledger) -> tuple[Path | None, int]:
     phase = ledger.phase
-    # Disentangled embeddings are saved as a sum, which rounds; training of the second phase starts from such sums too.
+    # Returns (folder of the nearest intact model before `step`, its step).
+    # With disentangled embeddings, a saved model has only the rounded sum of the embeddings, so training cannot resume
+    # from it within a phase. The second phase starts from such sums anyway.
     if ledger.identity["objective"].get("embeddings") != "disentangled":
         for saved in sorted(ledger.files, reverse=True):
             folder = PRETRAINED / phase.name / STEPS / str(saved)
             if saved < step:
                 if (folder / TRAINING_STATE).exists() and find_changed_file(folder, ledger.files[saved]) is None:
                     return folder, saved
-                log.warning("%s is not as the ledger says: no start for `verify`", folder)
-    # Without a hash of its own: ``make_phase_trainer`` compares it with the checksums in its training state.
+                log.warning("%s differs from the ledger, so the replay does not start there", folder)
+    # The phase's initial model is not compared with the ledger here. `make_phase_trainer` checks its checksums.
     return phase.start, phase.first

@@ -54,7 +54,7 @@ def test_remedy_brings_back_a_lock_that_dvc_cannot_read(tmp_path: Path, ending: 
 def test_remedy_waits_for_a_slurm_job_that_may_have_ended_but_not_twice(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     for _ in range(2):
-        run.attempts.append(Attempt("snakemake", set(), text="error: Slurm jobs of another run are at work"))
+        run.attempts.append(Attempt("snakemake", set(), text="error: Slurm jobs of another run are active"))
         run._remedy(run.attempts[-1])
     assert (run.repaired, len(run.failed)) == (["waited"], 1)
 

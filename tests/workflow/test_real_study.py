@@ -268,7 +268,7 @@ def test_slurm_profile_without_slurm_is_rejected_before_any_job(clone: Project, 
     done = clone.run("snakemake", "--profile", "slurm", *arguments, check=False, PATH=path)
     assert done.returncode == 1
     what, _, hint = done.stdout.splitlines()[-3:]
-    assert what == "error: no Slurm here: no such program: sbatch" and "without --profile slurm" in hint
+    assert what == "error: Slurm command not found: sbatch" and "without --profile slurm" in hint
 
 
 def test_snakemake_dry_run_of_bert_base_requests_cluster_resources(fresh: Project, path_with_sbatch: str) -> None:

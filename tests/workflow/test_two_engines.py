@@ -647,7 +647,7 @@ def test_cache_of_another_user_is_linked_and_a_remote_for_what_runs(study: Proje
 
     clone.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.2")
     output = run("snakemake --cores 2 all", check=False)
-    assert output.splitlines()[-1].startswith("error: DVC's cache cannot be written"), output
+    assert output.splitlines()[-1].startswith("error: DVC's cache is read-only"), output
     assert clone.ran() == []
     run(" && ".join(READ_ONLY_CACHE).replace("/shared/dvc/bert", str(shared)))
     run("snakemake --cores 2 all")

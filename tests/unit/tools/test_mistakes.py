@@ -134,7 +134,7 @@ def test_command_mistake_is_one_error_with_hint(folder, capsys, words):
 
 def test_command_argument_not_utf_8_is_rejected(capsys):
     assert command.main(["fill-mask", os.fsdecode(b"caf\xe9")]) == 2
-    assert r"error: not text in UTF-8: 'caf\udce9'" in capsys.readouterr().err
+    assert r"error: argument is not UTF-8: 'caf\udce9'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", ["", *NO_SUCH_OPTION.splitlines()])

@@ -65,14 +65,17 @@ def test_predict_copied_folder_and_standard_input_write_the_same_file(study, cal
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (("nope", "texts.txt"), r"no such task: nope[\s\S]*hint: tasks are [\s\S]*sst2"),
+        (("nope", "texts.txt"), r"no such task: nope[\s\S]*hint: use one of [\s\S]*sst2"),
         (("../sst2", "texts.txt"), "no such task: ../sst2"),
-        (("rte", "texts.txt"), r"not fine-tuned yet: rte with seed 1[\s\S]*snakemake --cores 2 all"),
-        (("sst2", "texts.txt"), r"not fine-tuned yet: sst2 with seed 1[\s\S]*give --seed 3"),
+        (("rte", "texts.txt"), r"no fine-tuned model: rte with seed 1[\s\S]*snakemake --cores 2 all"),
+        (("sst2", "texts.txt"), r"no fine-tuned model: sst2 with seed 1[\s\S]*give --seed 3"),
         (("sst2", "nope.txt", "--seed", 3), "no such file: nope.txt"),
         (("sst2", "data", "--seed", 3), "no such file: data"),
         (("sst2", "empty.txt", "--seed", 3), "empty file: empty.txt"),
-        (("rte", "texts.txt", "--model", "models/finetuned/sst2/3/kept-model"), "a model of another task: sst2"),
+        (
+            ("rte", "texts.txt", "--model", "models/finetuned/sst2/3/kept-model"),
+            "the model was fine-tuned on another task: sst2",
+        ),
         (("sst2", "texts.txt", "--model", "nope"), "no model here: nope"),
         (("sst2", "texts.txt", "--model", "models/pretrained/phase2"), "not a fine-tuned model"),
     ],

@@ -66,16 +66,16 @@ def test_verify_starts_from_an_intact_model_and_exits_with_2_for_others(trained,
 @pytest.mark.parametrize(
     ("spoil", "given", "message"),
     [
-        (lambda: None, ["models/nowhere"], "no model here: models/nowhere"),
-        (lambda: None, ["data"], "the path does not say after which step it was saved: data"),
-        (lambda: None, [PHASE1, "--step", "3"], "no model of that step: 3\n.*\n  hint: it has those of 2, 4"),
-        (lambda: shutil.rmtree("results"), [PHASE1], "no ledger of a training"),
+        (lambda: None, ["models/nowhere"], "no such model folder: models/nowhere"),
+        (lambda: None, ["data"], "the path does not end in a step number: data"),
+        (lambda: None, [PHASE1, "--step", "3"], "no model of that step: 3\n.*\n  hint: give --step one of 2, 4"),
+        (lambda: shutil.rmtree("results"), [PHASE1], "no training ledger found"),
         (lambda: edit("results/pretrain/phase1.json", ledger=3), [PHASE1], "ledger is 3, not an object"),
         (lambda: edit("data/tokens/manifest.json", more=1), [PHASE1], "the same conditions: data.tokens \\w+ there"),
         (lambda: Path("machine.yaml").unlink(), [PHASE1], "the same conditions: threads 1 there, 2 here"),
         (lambda: mix(), [PHASE1], "the same conditions: mixed True there, False here"),
         (lambda: record_code(), [PHASE1], "the same conditions: code of pretrain\n"),
-        (lambda: flip("data/tokens/train.ids"), [PHASE1], "training data is not as it was written"),
+        (lambda: flip("data/tokens/train.ids"), [PHASE1], "training data was changed after it was written"),
     ],
 )
 def test_verify_other_conditions_are_rejected(trained, call, spoil, given, message):

@@ -33,7 +33,7 @@ def test_blimp_precisions_agree(call, folder, pairs, tmp_path, capsys):
 
 
 def test_blimp_bad_argument_is_rejected(call, folder, tmp_path):
-    with pytest.raises(PipelineError, match="no pairs asked for: 0"):
+    with pytest.raises(PipelineError, match="number of pairs is below 1: 0"):
         call(blimp, "--model", folder, "--pairs", 0)
     with pytest.raises(PipelineError, match="minimal pairs not found"):
         call(blimp, "--model", folder, "--folder", tmp_path / "v")

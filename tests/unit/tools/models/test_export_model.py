@@ -44,7 +44,10 @@ def test_export_sentence_transformers_writes_its_layout_and_card(folder, call, t
     ("given", "message"),
     [
         (("--model", "nowhere"), "no model here: nowhere"),
-        (("--phase", "phase2"), "an option of another format: --phase\n  where:  --format sentence-transformers"),
+        (
+            ("--phase", "phase2"),
+            "option does not apply to this format: --phase\n  where:  --format sentence-transformers",
+        ),
     ],
 )
 def test_export_model_bad_option_is_rejected_and_writes_nothing(folder, call, tmp_path, given, message):

@@ -46,8 +46,8 @@ def test_fill_mask_prints_a_line_a_candidate(folder, call, capsys):
     [
         ("the cat", (), r"no \[MASK\] in the text"),
         ("the [mask]", (), r"no \[MASK\] in the text"),
-        ("the [MASK] " + "cat " * 9, (), "too long: 11 tokens, of which the model takes 10"),
-        ("the [MASK]", ("--top", 0), "no candidates asked for"),
+        ("the [MASK] " + "cat " * 9, (), "too long: 11 tokens; the model's maximum is 10"),
+        ("the [MASK]", ("--top", 0), "number of candidates is below 1"),
         ("the [MASK]", ("--model", "nowhere"), "no model here: nowhere"),
     ],
 )
@@ -79,7 +79,7 @@ def set_config(folder, **values):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda folder: drop(folder, "cls.predictions"), "does not predict masked words"),
+        (lambda folder: drop(folder, "cls.predictions"), "does not predict masked tokens"),
         (lambda folder: set_config(folder, is_decoder=True), "reads left to right and fills no mask"),
         (lambda folder: set_config(folder, vocab_size=5), "more entries than the model: .*13, of 5 ids"),
     ],
