@@ -206,7 +206,7 @@ class Run:
         waited = self._wait_for_orphans()
         # A job that was cancelled may have ended after squeue named it; but not twice.
         before = self.attempts[-2:-1]
-        ended = "are at work" in attempt.text and not any("are at work" in start.text for start in before)
+        ended = "are active" in attempt.text and not any("are active" in start.text for start in before)
         if "Unable to read RWLock-file" in attempt.text or ("is busy" in attempt.text and not waited):
             (self.path / ".dvc/tmp/rwlock").unlink(missing_ok=True)
             self.repaired.append("rwlock")
@@ -215,7 +215,7 @@ class Run:
         ):
             self.run("git", "checkout", "-q", "dvc.lock")
             self.repaired.append("dvc.lock")
-        elif ended or (waited and re.search("is busy|runs already|are at work", attempt.text)):
+        elif ended or (waited and re.search("is busy|runs already|are active", attempt.text)):
             self.repaired.append("waited")
         else:
             self.failed.append(f"{attempt.engine}: {attempt.text[-3000:]}")

@@ -12,7 +12,7 @@ from pipeline_src.study.study import check_study
 from tests.stress.chaos import LEDGER, draw_study, summary
 
 
-def test_draw_study_every_draw_is_valid_and_repeatable(root, monkeypatch):
+def test_draw_study_is_valid_and_repeatable(root, monkeypatch):
     monkeypatch.chdir(root)
     preset, drawn = yaml.safe_load(preset_text("test")), []
     for seed in [*range(40), 0]:
@@ -23,5 +23,5 @@ def test_draw_study_every_draw_is_valid_and_repeatable(root, monkeypatch):
     assert drawn[0] == drawn[-1] and len({words for words, _ in drawn}) > 30
 
 
-def test_kills_page_has_sums_of_ledger():
+def test_kills_page_equals_sums_of_ledger():
     assert summary(LEDGER) in LEDGER.with_suffix(".md").read_text(encoding="utf-8")

@@ -74,7 +74,7 @@ def test_lock_every_dependency_is_locked_within_its_range() -> None:
                 assert requirement.specifier.contains(version), requirement
 
 
-def test_lock_larger_group_pins_the_same_versions() -> None:
+def test_package_lock_larger_group_pins_same_versions() -> None:
     for smaller, larger in zip(LOCKS, LOCKS[1:], strict=False):
         there = {pin.name: str(pin.specifier) for pin in pins(larger)}
         assert all(there[pin.name] == str(pin.specifier) for pin in pins(smaller))
@@ -88,7 +88,7 @@ def test_lock_torch_is_only_in_torch_lock_and_no_index_is_named() -> None:
         assert "://" not in text and not re.search(r"^torch\b", text, re.MULTILINE)
 
 
-def test_conda_environment_records_the_locks_checksum() -> None:
+def test_conda_environment_has_checksum_of_lock() -> None:
     recorded = re.search(r"^# locks: (.*)$", (ROOT / "workflow/envs/pipeline.yaml").read_text(), re.MULTILINE)
     checksum = runpy.run_path(str(ROOT / "locks/record.py"))["locks_checksum"]
     assert recorded and recorded[1] == checksum(), "run make lock"

@@ -40,7 +40,7 @@ def test_dockerfile_copies_existing_files() -> None:
     assert sorted(allowed) == sorted(copied) and all((ROOT / name).exists() for name in copied)
 
 
-def test_clone_where_git_writes_crlf_has_the_committed_bytes(tmp_path: Path) -> None:
+def test_clone_with_autocrlf_has_committed_bytes(tmp_path: Path) -> None:
     if subprocess.run(["git", "rev-parse", "--git-dir"], cwd=ROOT, capture_output=True, check=False).returncode:
         pytest.skip("no git repository, which lists the project's files")
     # the files as they are here, of which some may not be committed yet

@@ -9,6 +9,6 @@ import pytest
 
 
 @pytest.mark.slow
-def test_walk_pretraining_step_stays_within_its_limits(root):
+def test_walk_of_pretraining_step_is_within_limits(root):
     done = subprocess.run([sys.executable, "-m", "tests.stress.walk"], cwd=root, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -47,7 +47,7 @@ def read_or_refused() -> Iterator[Path]:
 
 @cases
 @given(st.data(), st.sampled_from(sorted(READERS)), st.booleans())
-def test_read_columns_damaged_table(data: st.DataObject, suffix: str, header: bool) -> None:
+def test_read_columns_damaged_table_is_read_or_rejected(data: st.DataObject, suffix: str, header: bool) -> None:
     field = st.sampled_from([*HOSTILE, "a b", "0", "1"])
     rows = data.draw(st.lists(st.fixed_dictionaries({"text": field, "label": field}), max_size=5))
     separator = "\t" if suffix == ".tsv" else ","
@@ -64,7 +64,7 @@ def test_read_columns_damaged_table(data: st.DataObject, suffix: str, header: bo
 
 @cases
 @given(st.data(), st.sampled_from([("ner", "EU NNP B-NP B-ORG\n"), ("pos", "1\tA\ta\tDET\t_\t_\t2\tdet\t_\t_\n")]))
-def test_read_sentences_damaged_tags(data: st.DataObject, task: tuple[str, str]) -> None:
+def test_read_sentences_damaged_tag_file_is_read_or_rejected(data: st.DataObject, task: tuple[str, str]) -> None:
     name, line = task
     head = data.draw(st.sampled_from(["", "-DOCSTART- -X- O O\n\n", "# newdoc\n"]))
     with read_or_refused() as folder:
@@ -74,7 +74,7 @@ def test_read_sentences_damaged_tags(data: st.DataObject, task: tuple[str, str])
 
 @cases
 @given(st.data(), st.sampled_from(["squad1", "squad2"]))
-def test_read_questions_damaged_json(data: st.DataObject, task: str) -> None:
+def test_read_questions_damaged_json_is_read_or_rejected(data: st.DataObject, task: str) -> None:
     question = {"id": "1", "question": "Who?", "is_impossible": False, "answers": [{"text": "a", "answer_start": 0}]}
     tree = {"data": [{"paragraphs": [{"context": "a b c", "qas": [question]}]}]}
     text = json.dumps(data.draw(mutated(tree))).encode()
@@ -86,7 +86,7 @@ def test_read_questions_damaged_json(data: st.DataObject, task: str) -> None:
 @pytest.mark.parametrize("suffix", [".txt", ".md", ".html", ".epub", *sorted(set(ROW_READERS) - {".parquet"})])
 @cases
 @given(st.data(), st.sampled_from(["utf-8", "cp1252", "mac-roman", "utf-16", "cp437"]))
-def test_clean_document_damaged_book(suffix: str, data: st.DataObject, encoding: str) -> None:
+def test_clean_document_damaged_book_is_read_or_rejected(suffix: str, data: st.DataObject, encoding: str) -> None:
     content = TEXT.encode(encoding, "replace")
     with read_or_refused() as folder:
         if suffix in ROW_READERS:

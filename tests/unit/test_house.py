@@ -19,7 +19,7 @@ def packed(rows, keys):
 '''
 
 
-def test_tree_holds_no_more_than_recorded():
+def test_house_code_size_is_within_recorded_limits():
     counts, recorded = count_tree(), read_table()
     risen = {
         name: f"{count:,} > {recorded.get(name, 0):,}"

@@ -36,7 +36,7 @@ def imports(path: Path, for_types: bool = True) -> set[str]:
 
 
 @pytest.mark.parametrize("folder", [*CORE, *RINGS])
-def test_folder_imports_only_those_below_it(root, folder):
+def test_folder_imports_only_lower_folders(root, folder):
     order = [*CORE, *RINGS]
     allowed = order[: order.index(folder) + 1]
     for path in sorted((root / "pipeline_src" / folder).rglob("*.py")):
@@ -54,7 +54,7 @@ def test_torch_and_beam_are_imported_only_where_allowed(root):
         assert "apache_beam" not in tops or path.name == "beam.py", path
 
 
-def test_order_lists_every_folder(root):
+def test_layer_order_lists_every_folder(root):
     folders = {path.parent.name for path in (root / "pipeline_src").glob("*/__init__.py")}
     assert folders == {*CORE, *RINGS}
 

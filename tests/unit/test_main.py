@@ -79,7 +79,7 @@ def test_stage_receives_options_and_machine_yaml(study, monkeypatch, fields, wor
     assert seen == [given]
 
 
-def test_stages_on_beam_are_those_of_text():
+def test_stages_on_beam_are_the_text_stages():
     assert [name for name, stage in command.STAGES.items() if stage.on_beam] == ["clean", "tokenize"]
 
 
@@ -130,7 +130,7 @@ def test_stage_waits_for_params_while_dvc_makes_an_experiment(study, monkeypatch
 
 
 @pytest.mark.parametrize("is_edited", [False, True])
-def test_stage_code_unlike_recorded_fingerprint_is_rejected(study, monkeypatch, capsys, is_edited):
+def test_stage_code_that_differs_from_recorded_fingerprint_is_rejected(study, monkeypatch, capsys, is_edited):
     (study / "code").mkdir()
     module = command.STAGES["tokenize"].module
     (study / "code/tokenize").write_text(f"{'0123456789abcdef' if is_edited else fingerprint(module)}\n")
@@ -197,13 +197,13 @@ def test_stage_closed_terminal_keeps_exit_status(study, monkeypatch):
     assert "the loss so far" in (study / "logs/tokenize/all.log").read_text()
 
 
-def test_stage_broken_pipe_is_no_success(study, monkeypatch):
+def test_stage_broken_pipe_is_an_error(study, monkeypatch):
     set_stage(monkeypatch, fail_with(BrokenPipeError(errno.EPIPE, "Broken pipe")))
     with kept_handlers(), pytest.raises(BrokenPipeError):
         command.main(["tokenize"])
 
 
-def test_stage_panic_of_rust_library_is_explained(study, monkeypatch, capsys):
+def test_stage_panic_of_rust_library_is_reported_as_pipeline_error(study, monkeypatch, capsys):
     def split(**_):
         # Oniguruma gives up after ten million steps, in less than a second.
         pre_tokenizers.Split(Regex("(a+)+$"), "isolated").pre_tokenize_str("a" * 30 + "b")
@@ -213,7 +213,7 @@ def test_stage_panic_of_rust_library_is_explained(study, monkeypatch, capsys):
     assert "a Rust library panicked: Onig: Regex search error: retry-limit" in capsys.readouterr().err
 
 
-def test_stage_stopped_log_is_continued(study, monkeypatch):
+def test_stage_log_of_stopped_run_is_continued(study, monkeypatch):
     log = study / "logs/tokenize/all.log"
     set_stage(monkeypatch, fail_with(Interrupted("stopped by SIGTERM after step 5")))
     with kept_handlers():

@@ -38,7 +38,7 @@ def kept(how: str, root: Path) -> int:
     return int(ended.stdout.split()[-1])
 
 
-def test_batches_of_many_sizes_leave_little_behind(root: Path) -> None:
+def test_batches_of_many_sizes_keep_little_memory(root: Path) -> None:
     try:
         by_itself = kept("by itself", root)
     except subprocess.CalledProcessError as error:

@@ -58,7 +58,7 @@ def ablated(finished_study: Project, tmp_path_factory: pytest.TempPathFactory) -
     project.dvc("queue", "stop", "--kill", check=False)
 
 
-def test_each_experiment_has_its_params_and_its_results(ablated: Project) -> None:
+def test_each_experiment_has_its_own_params_and_results(ablated: Project) -> None:
     models = {}
     for name, step in STEPS.items():
         study = yaml.safe_load(committed(ablated, name, "params.yaml"))
@@ -75,17 +75,17 @@ def test_each_experiment_has_its_params_and_its_results(ablated: Project) -> Non
     assert json.loads((ablated.path / "results/scores.json").read_text())
 
 
-def test_the_second_took_over_what_the_first_had_trained(ablated: Project) -> None:
+def test_second_experiment_reuses_pretraining_of_first(ablated: Project) -> None:
     output = ablated.dvc("queue", "logs", LATE)
     assert "Running stage 'finetune@rte-1'" in output
     assert "Running stage 'pretrain_phase1'" not in output and "Running stage 'pretrain_phase2'" not in output
 
 
-def test_an_applied_experiment_leaves_nothing_to_do_in_either_engine(ablated: Project) -> None:
+def test_applied_experiment_is_fresh_in_both_engines(ablated: Project) -> None:
     assert ablated.nothing_to_do()
 
 
-def test_a_second_clone_pulls_it_and_runs_no_job(ablated: Project, tmp_path: Path) -> None:
+def test_second_clone_pulls_experiment_and_runs_no_job(ablated: Project, tmp_path: Path) -> None:
     ablated.dvc("remote", "add", "-f", "-d", "shelf", str(tmp_path / "shelf"))
     ablated.dvc("push")
     ablated.commit()

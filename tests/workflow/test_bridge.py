@@ -85,7 +85,7 @@ def test_living_jobs_own_job_is_ignored(bridge: ModuleType, listed: Listing, mon
     assert bridge.living_jobs(NAMES) == {"7": "evaluate"}
 
 
-def test_living_jobs_without_answer_of_slurm_are_empty(bridge: ModuleType, listed: Listing) -> None:
+def test_living_jobs_with_unreachable_controller_are_empty(bridge: ModuleType, listed: Listing) -> None:
     assert bridge.living_jobs(NAMES) == {}
     listed("rule_evaluate")
     script = Path("bin/squeue")
@@ -112,7 +112,7 @@ def test_stages_stamps_of_another_user_are_replaced(
     assert (stamp.st_uid, stamp.st_mtime) == (SECOND, 1)
 
 
-def test_stages_error_names_a_file_or_the_folder(
+def test_stages_system_error_names_file_or_folder(
     bridge: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -140,7 +140,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         path.readlink().unlink(missing_ok=True)
 
 
-def test_table_is_link_to_a_file_on_this_host_whose_name_cannot_be_guessed(bridge: ModuleType, table: Path) -> None:
+def test_rwlock_table_is_link_to_random_file_on_this_host(bridge: ModuleType, table: Path) -> None:
     table.write_text("{}")
     bridge.keep_by_host(table)
     target = table.readlink()
@@ -155,7 +155,7 @@ def test_table_is_link_to_a_file_on_this_host_whose_name_cannot_be_guessed(bridg
     assert table.readlink() != target
 
 
-def test_table_of_a_copied_checkout_is_another(
+def test_rwlock_table_of_copied_checkout_is_separate(
     bridge: ModuleType, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bridge.keep_by_host(table)
@@ -168,7 +168,7 @@ def test_table_of_a_copied_checkout_is_another(
 
 
 @pytest.mark.parametrize("planted", ["a file of another user", "a link"])
-def test_table_that_somebody_else_has_made_is_refused(
+def test_rwlock_table_of_another_user_is_rejected(
     bridge: ModuleType, table: Path, tmp_path: Path, planted: str
 ) -> None:
     bridge.keep_by_host(table)
@@ -186,7 +186,9 @@ def test_table_that_somebody_else_has_made_is_refused(
     assert mine.read_text() == "mine"
 
 
-def test_stale_table_that_is_another_link_loses_the_link_alone(bridge: ModuleType, table: Path, tmp_path: Path) -> None:
+def test_stale_rwlock_table_behind_foreign_link_removes_only_link(
+    bridge: ModuleType, table: Path, tmp_path: Path
+) -> None:
     (tmp_path / "mine").write_text("no table")
     table.symlink_to(tmp_path / "mine")
     assert bridge._clear_stale_rwlock(table) is False

@@ -33,7 +33,7 @@ def make_run(path: Path) -> Run:
     return Run(path, os.environ, Record(read_lock(path) or {}, {}), random.Random(1), 0.0)
 
 
-def test_recorded_of_a_lock_cut_off_anywhere_are_its_whole_stages(tmp_path: Path) -> None:
+def test_recorded_stages_of_truncated_lock_are_complete_entries(tmp_path: Path) -> None:
     run, lock = make_run(tmp_path), tmp_path / "dvc.lock"
     whole, recorded = lock.read_bytes(), []
     for length in range(len(whole) + 1):
@@ -43,7 +43,7 @@ def test_recorded_of_a_lock_cut_off_anywhere_are_its_whole_stages(tmp_path: Path
 
 
 @pytest.mark.parametrize("ending", ["", "  t", "  tokenize:\n", "  tokenize:\n    cmd: make\n    deps:\n    - pa"])
-def test_remedy_brings_back_a_lock_that_dvc_cannot_read(tmp_path: Path, ending: str) -> None:
+def test_remedy_restores_unreadable_dvc_lock(tmp_path: Path, ending: str) -> None:
     run, lock = make_run(tmp_path), tmp_path / "dvc.lock"
     whole = lock.read_text()
     lock.write_text(whole[: whole.index("  tokenize")] + ending if ending else "")
@@ -51,7 +51,7 @@ def test_remedy_brings_back_a_lock_that_dvc_cannot_read(tmp_path: Path, ending: 
     assert (lock.read_text(), run.repaired, run.failed) == (whole, ["dvc.lock"], [])
 
 
-def test_remedy_waits_for_a_slurm_job_that_may_have_ended_but_not_twice(tmp_path: Path) -> None:
+def test_remedy_waits_once_for_slurm_job(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     for _ in range(2):
         run.attempts.append(Attempt("snakemake", set(), text="error: Slurm jobs of another run are active"))
@@ -59,7 +59,7 @@ def test_remedy_waits_for_a_slurm_job_that_may_have_ended_but_not_twice(tmp_path
     assert (run.repaired, len(run.failed)) == (["waited"], 1)
 
 
-def test_fill_cache_commits_recorded_stages_that_a_full_disk_kept_out_of_the_cache(tmp_path: Path) -> None:
+def test_fill_cache_commits_recorded_stages_missing_in_cache(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/dvc").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/called\n')
@@ -72,7 +72,7 @@ def test_fill_cache_commits_recorded_stages_that_a_full_disk_kept_out_of_the_cac
     assert run.repaired == ["cache"]
 
 
-def test_remedy_of_an_unknown_failure_is_a_miss(tmp_path: Path) -> None:
+def test_remedy_unknown_failure_counts_as_miss(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     run._remedy(Attempt("dvc", set(), text="ERROR: './dvc.lock' validation failed."))
     run._remedy(Attempt("snakemake", set(), text="MissingInputException"))

@@ -39,7 +39,7 @@ def test_documented_command_is_run_by_test_or_marked(command: Command) -> None:
     assert command.needs or command.text in known, "name it in tests/workflow/documented.py, or mark what it needs"
 
 
-def test_documented_command_lists_hold_no_other_command() -> None:
+def test_documented_command_lists_contain_only_commands_in_docs() -> None:
     assert {*AT_ONCE, *AFTER_A_STUDY, *ELSEWHERE} <= {command.text for command in COMMANDS}
 
 
@@ -137,7 +137,7 @@ def _is_parameter(key: str) -> bool:
         ("../elsewhere", ""),
     ],
 )
-def test_site_links_to_the_remote_without_its_password(tmp_path: Path, remote: str, address: str) -> None:
+def test_site_repository_link_has_no_password(tmp_path: Path, remote: str, address: str) -> None:
     """`make docs` appends the address to zensical.toml, so that the table `project` has to be the last."""
     subprocess.run(["git", "init", "-q", "."], cwd=tmp_path, check=True)
     subprocess.run(["git", "remote", "add", "origin", remote], cwd=tmp_path, check=True)
@@ -228,7 +228,7 @@ def test_docs_tree_lists_every_folder() -> None:
     assert set(re.findall(r"^  (\w+)/ ", tree, re.MULTILINE)) == folders
 
 
-def test_docs_readme_and_manual_stay_short() -> None:
+def test_readme_and_manual_are_within_length_limits() -> None:
     assert len(_text("README.md").splitlines()) <= 90
     assert len(list((ROOT / "docs").glob("*.md"))) <= 15
 

@@ -179,7 +179,9 @@ def test_snakemake_file_edited_while_job_runs_is_not_recorded_with_old_outputs(s
 
 
 @pytest.mark.parametrize("way", [["--queue"], ["--temp", "--single-item", "evaluate"]])
-def test_experiments_made_beside_a_stage_leave_its_values_and_its_record_alone(study: Project, way: list[str]) -> None:
+def test_experiments_created_while_stage_runs_do_not_change_its_values_or_record(
+    study: Project, way: list[str]
+) -> None:
     # DVC writes params.yaml again by its values, but keeps what was there: here, edits that are not committed
     (study.path / "params.yaml").write_text("# mine\n" + (study.path / "params.yaml").read_text())
     study.dvc("repro", "-s", "code", "report")
@@ -233,7 +235,7 @@ def test_dvc_repro_training_waits_for_other_dvc_command_and_is_recorded(study: P
 
 
 @pytest.mark.parametrize("way", ["DVC is killed", "its table of files in use is deleted"])
-def test_dvc_repro_finished_training_that_was_not_recorded_ends_at_once(study: Project, way: str) -> None:
+def test_dvc_repro_finished_but_unrecorded_training_is_not_repeated(study: Project, way: str) -> None:
     before = recorded(study)[PRETRAIN]
     study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.2")
     with other_dvc_command(study, PRETRAIN, "logs/pretrain/phase1.log") as engine:
@@ -262,7 +264,7 @@ def test_dvc_repro_input_edited_while_stage_waits_for_dvc_is_refused(study: Proj
 
 
 @pytest.mark.parametrize("command", [["dvc", "repro", "evaluate"], ["snakemake", "--cores", "1", "all"]])
-def test_false_record_is_removed_by_the_next_start(study: Project, command: list[str]) -> None:
+def test_wrong_record_is_removed_at_next_start(study: Project, command: list[str]) -> None:
     """DVC was stopped between the end of a stage and its look at the stage's inputs, and these were edited."""
     train = study.path / "data/tasks/rte/train.tsv"
     original = train.read_bytes()

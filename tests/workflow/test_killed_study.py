@@ -21,7 +21,7 @@ MAX_FAULTS = 5
 MIN_FAULTS = 2  # certain even if no fault does harm: see `Run._ended_before_fault`
 
 
-def test_disturbed_project_ends_as_if_undisturbed(finished_study: Project, tmp_path: Path) -> None:
+def test_disturbed_project_ends_with_same_results(finished_study: Project, tmp_path: Path) -> None:
     study = finished_study.copy(tmp_path / "study")
     disturb(study, Record.read(study.path, stages_of(study)), LATE, list(KINDS), max_pause=5)
 
@@ -31,7 +31,7 @@ OF_TOY = [kind for kind in KINDS if kind != "exchange"]
 
 
 @pytest.mark.parametrize("kinds", [["engine"], OF_TOY], ids=["kills", "all kinds"])
-def test_disturbed_toy_ends_as_if_undisturbed(finished: Project, tmp_path: Path, kinds: list[str]) -> None:
+def test_disturbed_toy_study_ends_with_same_results(finished: Project, tmp_path: Path, kinds: list[str]) -> None:
     study = finished.copy(tmp_path / "study")
     undisturbed = Record.read(study.path, stages_of(study))
     undisturbed.files.clear()  # the toy writes outputs under their final names

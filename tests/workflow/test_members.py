@@ -77,7 +77,7 @@ def test_members_cover_every_architecture_and_objective() -> None:
 
 
 @pytest.mark.parametrize("member", MEMBERS)
-def test_stages_pretrain_and_finetune_every_member(inputs: Path, member: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_member_is_pretrained_and_fine_tuned(inputs: Path, member: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pretraining in two phases and fine-tuning, with the blocks of a study that was checked as a whole."""
     monkeypatch.chdir(inputs)
     preset = yaml.safe_load(preset_text("test", PRESETS))
@@ -107,9 +107,7 @@ IN_A_STUDY = {  # by the engine that runs it
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", IN_A_STUDY)
-def test_both_engines_study_of_other_member_leaves_nothing_to_do(
-    finished_study: Project, tmp_path: Path, engine: str
-) -> None:
+def test_study_of_family_member_is_fresh_in_both_engines(finished_study: Project, tmp_path: Path, engine: str) -> None:
     """A study with another member: one engine runs it, and for neither is anything left to do."""
     project = finished_study.copy(tmp_path / "study")
     shutil.copytree(project.path / "models/pretrained/phase2", project.path / "models/teacher")

@@ -101,7 +101,7 @@ def test_snakemake_folder_with_braces_is_rejected(clone: Project, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_study_without_linux_only_calls_repeats_bytes(
+def test_study_without_linux_only_calls_gives_same_bytes(
     fresh_clone: Callable[[str], Project], done: Project, root: Path
 ) -> None:
     """No affinity, no advice on files, no fork; processes start by spawn."""

@@ -48,14 +48,14 @@ def committed_hash(root: Path, path: str) -> str | None:
     return dvc_hash(path, {file: md5((root / file).read_bytes()) for file in files}) if files else None
 
 
-def test_lock_has_the_stages_of_the_committed_study(
+def test_dvc_lock_has_stages_of_committed_study(
     entries: dict[str, dict], root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(root)
     assert set(entries) == set(declared_stages()), HINT
 
 
-def test_lock_has_the_hashes_of_committed_files(recorded: list[tuple[str, str, str]], root: Path) -> None:
+def test_dvc_lock_has_hashes_of_committed_files(recorded: list[tuple[str, str, str]], root: Path) -> None:
     committed = {path: committed_hash(root, path) for _, path, _ in recorded}
     assert {"pipeline_src", "params.yaml", "catalogue/tasks", "results/summary.json"} <= set(
         filter(committed.get, committed)
@@ -64,13 +64,13 @@ def test_lock_has_the_hashes_of_committed_files(recorded: list[tuple[str, str, s
     assert stale == {}, HINT
 
 
-def test_lock_has_the_fingerprints_of_the_code(recorded: list[tuple[str, str, str]]) -> None:
+def test_dvc_lock_has_fingerprints_of_code(recorded: list[tuple[str, str, str]]) -> None:
     fingerprints = {f"code/{name}": md5(f"{fingerprint(module)}\n".encode()) for name, module in modules().items()}
     stale = {path for _, path, digest in recorded if fingerprints.get(path, digest) != digest}
     assert stale == set(), HINT
 
 
-def test_lock_has_one_hash_for_each_path(recorded: list[tuple[str, str, str]]) -> None:
+def test_dvc_lock_has_one_hash_per_path(recorded: list[tuple[str, str, str]]) -> None:
     """What one stage made is what the next has read."""
 
     def hashes_of(path: str) -> Iterator[str]:

@@ -71,7 +71,7 @@ def test_study_resources_sample_uses_one_gpu_and_groups_jobs(
         ("bert-base", 30_000, {"num_hidden_layers": 2, "hidden_size": 128}, (True, False)),  # a million steps
     ],
 )
-def test_study_resources_small_is_decided_by_sizes(
+def test_study_resources_small_study_is_recognized_by_sizes(
     resources: ModuleType, project: Path, root: Path, preset: str, books: int, changes: dict[str, int], small: Any
 ) -> None:
     for file, size in {"data/own/books/a.txt": books, "data/own/wikipedia/excerpt.xml.bz2": 10_000}.items():
@@ -135,6 +135,6 @@ def test_study_resources_gpu_request_chooses_option(
     "config",
     [{"gpus_per_nodes": 4}, {"nodes": 0}, {"gpus_per_node": "all"}, {"max_runtime": 0.5}, {"gpu_request": "gpu"}],
 )
-def test_cluster_of_invalid_config_is_rejected(resources: ModuleType, config: dict[str, Any]) -> None:
+def test_cluster_invalid_config_is_rejected(resources: ModuleType, config: dict[str, Any]) -> None:
     with pytest.raises(PipelineError, match=next(iter(config))):
         resources.Cluster.of(config)

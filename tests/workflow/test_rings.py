@@ -32,7 +32,7 @@ for module in pkgutil.walk_packages(pipeline_src.__path__, "pipeline_src."):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ring", RINGS)
-def test_core_works_without_ring(root: Path, tmp_path: Path, ring: str) -> None:
+def test_core_works_without_optional_folders(root: Path, tmp_path: Path, ring: str) -> None:
     ignored = shutil.ignore_patterns("__pycache__")
     for name in COPIED:
         shutil.copytree(root / name, tmp_path / name, ignore=ignored)

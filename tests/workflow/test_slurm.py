@@ -54,7 +54,7 @@ def test_slurm_preempted_job_runs_again(study: Project, cluster: Cluster, backgr
     assert "up to date" in study.dvc("status", "pretrain")
 
 
-def test_slurm_job_out_of_retries_fails_and_rest_is_recorded(study: Project) -> None:
+def test_slurm_job_out_of_retries_fails_and_other_jobs_are_recorded(study: Project) -> None:
     study.edit("toy/finetune.py", "read(", "sys.argv[1] + read(")
     done = study.run("snakemake", *QUICK, "--retries", "1", "all", check=False, TOY_FAIL="finetune@cola-1")
     assert done.returncode and "told to fail" in done.stdout  # its log
@@ -63,7 +63,7 @@ def test_slurm_job_out_of_retries_fails_and_rest_is_recorded(study: Project) -> 
     assert "finetune@cola-1" in status and "finetune@squad2-1" not in status
 
 
-def test_slurm_cancelled_job_is_not_submitted_again_and_rest_goes_on(
+def test_slurm_cancelled_job_is_not_resubmitted_and_other_jobs_continue(
     study: Project, cluster: Cluster, background: Register
 ) -> None:
     study.edit("toy/finetune.py", "read(", "sys.argv[1] + read(")
@@ -80,7 +80,9 @@ def test_slurm_cancelled_job_is_not_submitted_again_and_rest_goes_on(
     assert study.ran() == ["finetune@cola-1", "report"]
 
 
-def test_slurm_held_job_is_named_once_with_its_release(study: Project, cluster: Cluster, background: Register) -> None:
+def test_slurm_held_job_is_reported_once_with_release_command(
+    study: Project, cluster: Cluster, background: Register
+) -> None:
     study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.3")
     process = background(study.start("snakemake", *QUICK, "pretrain", TOY_SLOW="pretrain"))
     study.wait_for("pretrain", PATIENCE)
@@ -97,7 +99,7 @@ def test_slurm_held_job_is_named_once_with_its_release(study: Project, cluster: 
     assert f"job {job} (pretrain)" in said and said.endswith(f"scontrol release {job}")
 
 
-def test_slurm_controller_that_is_down_for_a_minute_costs_no_job(
+def test_slurm_controller_outage_of_a_minute_loses_no_job(
     study: Project, cluster: Cluster, background: Register
 ) -> None:
     study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.3")
@@ -162,7 +164,7 @@ def test_slurm_job_of_dead_controller_is_not_submitted_again(
     assert "up to date" in study.dvc("status", "count", "pretrain")
 
 
-def test_slurm_jobs_of_other_workflow_are_left_alone(study: Project, cluster: Cluster) -> None:
+def test_slurm_jobs_of_other_workflow_are_ignored(study: Project, cluster: Cluster) -> None:
     study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.3")
     for comment in ("rule_other", "rule_pretrained", "pretrain", "rule_other_pretrain_wildcards_a"):
         options = ["-D", str(study.path), "-o", "/dev/null", "--comment", comment, "--mem", "100"]

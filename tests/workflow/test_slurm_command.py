@@ -65,7 +65,7 @@ def test_sbatch_is_called_again_until_controller_answers(slurm: Slurm, error: st
 
 
 @pytest.mark.slow
-def test_sbatch_whose_answer_was_lost_submits_one_job(slurm: Slurm) -> None:
+def test_sbatch_with_lost_answer_submits_one_job(slurm: Slurm) -> None:
     assert slurm.run(*SUBMIT).stdout == "12\n"
     slurm.answers(sbatch=[f"1:{LOST}", "0:14"], squeue=["0:12 13"])
     assert slurm.run(*SUBMIT).stdout.strip() == "13" and slurm.calls("sbatch") == 1
@@ -91,13 +91,13 @@ def test_other_errors_are_passed_on_at_once(slurm: Slurm, command: list[str]) ->
     assert time.monotonic() - begin < 2
 
 
-def test_patience_ends_with_last_error(slurm: Slurm) -> None:
+def test_retries_end_with_last_error_after_patience(slurm: Slurm) -> None:
     slurm.answers(sbatch=[f"1:{DOWN}"])
     done = slurm.run(*SUBMIT, patience=0)
     assert (done.returncode, done.stderr) == (1, f"{DOWN}\n")
 
 
-def test_job_inherits_path_with_slurms_own_commands(slurm: Slurm) -> None:
+def test_job_path_has_original_slurm_commands(slurm: Slurm) -> None:
     program = slurm.folder / "bin/sbatch"
     program.write_text('#!/bin/sh\necho "$PATH"\n')
     environment = os.environ | {"PATH": f"{slurm.folder}/.snakemake/slurm:{slurm.folder}/bin:/usr/bin:/bin"}
@@ -107,7 +107,7 @@ def test_job_inherits_path_with_slurms_own_commands(slurm: Slurm) -> None:
     assert done.stdout == f"{slurm.folder}/bin:/usr/bin:/bin\n", done.stderr
 
 
-def test_configuration_is_known_while_controller_is_down(slurm: Slurm) -> None:
+def test_scontrol_configuration_is_answered_while_controller_is_down(slurm: Slurm) -> None:
     slurm.answers(scontrol=[f"1:{DOWN}"])
     (slurm.folder / ".snakemake/slurm/configuration").write_text("MinJobAge = 300 sec\n")
     assert slurm.run("scontrol", "show", "config").stdout == "MinJobAge = 300 sec\n"

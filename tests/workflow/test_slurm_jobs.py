@@ -93,7 +93,7 @@ def test_failed_submission_keeps_its_retries(slurm_jobs: ModuleType, listed: Lis
     assert retries(job) == 2
 
 
-def test_cancelled_job_that_squeue_has_forgotten_is_in_accounting(slurm_jobs: ModuleType, listed: Listing) -> None:
+def test_cancelled_job_unknown_to_squeue_is_found_in_accounting(slurm_jobs: ModuleType, listed: Listing) -> None:
     listed("CANCELLED by 1000")
     Path("bin/squeue").rename("bin/sacct")
     assert slurm_jobs.is_cancelled("12")
@@ -102,7 +102,7 @@ def test_cancelled_job_that_squeue_has_forgotten_is_in_accounting(slurm_jobs: Mo
 @pytest.mark.parametrize(
     "reason", ["JobHeldUser", "JobHeldAdmin", "launch failed requeued held", "job_requeued_in_held_state"]
 )
-def test_held_job_is_named_with_its_release(
+def test_held_job_is_reported_with_release_command(
     slurm_jobs: ModuleType, listed: Listing, tmp_path: Path, reason: str
 ) -> None:
     listed(f"12|rule_finetune_wildcards_cola_1|{tmp_path}|{reason}\n13|rule_evaluate|{tmp_path}|Priority")
@@ -118,7 +118,7 @@ def test_held_jobs_of_other_folders_and_workflows_are_not_named(
     assert slurm_jobs.held_jobs() == {}
 
 
-def test_held_job_is_said_once_until_it_is_held_again(slurm_jobs: ModuleType) -> None:
+def test_held_job_is_reported_once_per_hold(slurm_jobs: ModuleType) -> None:
     said: list[str] = []
     held = {"12": "held"}
     watch = slurm_jobs.Watch(said.append)
@@ -127,7 +127,7 @@ def test_held_job_is_said_once_until_it_is_held_again(slurm_jobs: ModuleType) ->
     assert said == ["held", "held"]
 
 
-def test_controller_that_does_not_answer_is_said_once(slurm_jobs: ModuleType) -> None:
+def test_unreachable_controller_is_reported_once(slurm_jobs: ModuleType) -> None:
     said: list[str] = []
     watch = slurm_jobs.Watch(said.append)
     for answer in (None, None, {}, None):
@@ -135,7 +135,7 @@ def test_controller_that_does_not_answer_is_said_once(slurm_jobs: ModuleType) ->
     assert len(said) == 2 and "does not answer" in said[0]
 
 
-def test_begin_without_answer_of_slurm_ends_run(slurm_jobs: ModuleType, listed: Listing) -> None:
+def test_begin_with_unreachable_controller_ends_run(slurm_jobs: ModuleType, listed: Listing) -> None:
     listed("")
     Path("bin/squeue").rename("bin/sbatch")
     with pytest.raises(SystemExit, match="does not answer"):

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow  # it waits for Slurm
 DASK = "[--runner=apache_beam.runners.dask.dask_runner.DaskRunner, --dask_scheduler_file=logs/dask.json]"
 
 
-def test_slurm_array_of_dask_workers_cleans_same_bytes(cluster: Cluster, tmp_path: Path, root: Path) -> None:
+def test_clean_on_dask_slurm_array_gives_same_bytes(cluster: Cluster, tmp_path: Path, root: Path) -> None:
     study = tmp_path / "study"
     write_dump(study, part="excerpt", words=5_000)  # three ranges
     (study / "logs").mkdir()

@@ -63,14 +63,14 @@ def checkpoint(folder: Path) -> bool:
     return bool(list(folder.glob("checkpoints/phase1/*/step-*/state.json")))
 
 
-def test_srun_line_trains_on_two_nodes(cluster: Cluster, root: Path, study: Path) -> None:
+def test_documented_srun_command_trains_on_two_nodes(cluster: Cluster, root: Path, study: Path) -> None:
     process = start(cluster, root, documented(root, False), '{"phase1": 20}', study, MASTER_ADDR="127.0.0.1")
     assert process.wait(PATIENCE) == 0, (study / "said").read_text()
     assert (study / "models/pretrained/phase1/model.safetensors").exists()
     assert len(re.findall(r"^pid \d", (study / "said").read_text(), re.MULTILINE)) == 4
 
 
-def test_srun_dead_process_ends_step_and_is_named(cluster: Cluster, root: Path, study: Path) -> None:
+def test_srun_dead_process_ends_job_step_and_is_named(cluster: Cluster, root: Path, study: Path) -> None:
     changes = '{"phase1": 100000, "log_points": 10000}'
     process = start(cluster, root, documented(root, False), changes, study, MASTER_ADDR="127.0.0.1")
     wait_until((study / "logs/dvclive/phase1/plots/metrics/loss.tsv").exists, "the first row")
@@ -80,7 +80,7 @@ def test_srun_dead_process_ends_step_and_is_named(cluster: Cluster, root: Path, 
     assert "have ended or hang: process" in output or re.search(r"task \d: Killed", output), output  # srun may be first
 
 
-def test_torchrun_line_continues_after_killed_worker(cluster: Cluster, root: Path, study: Path) -> None:
+def test_documented_torchrun_command_continues_after_killed_worker(cluster: Cluster, root: Path, study: Path) -> None:
     words = documented(root, True)
     changes = '{"phase1": 200}'
     process = start(cluster, root, words, changes, study, PIPELINE_CHECKPOINT_MINUTES="0.01")

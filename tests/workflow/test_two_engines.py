@@ -152,7 +152,7 @@ def test_clone_without_cache_runs_every_stage(study: Project, tmp_path: Path, en
     assert clone.nothing_to_do()
 
 
-def test_second_checkout_with_the_same_cache_runs_nothing_again(study: Project) -> None:
+def test_second_checkout_with_shared_cache_runs_no_stage(study: Project) -> None:
     study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.2")
     study.snakemake()
     assert set(study.ran()) == FROM_PRETRAIN
@@ -233,7 +233,7 @@ def test_comment_in_code_makes_no_stage_stale(study: Project, engine: str) -> No
 
 
 @both_engines
-def test_unchanged_output_spares_later_stages(study: Project, engine: str) -> None:
+def test_unchanged_output_makes_later_stages_fresh(study: Project, engine: str) -> None:
     before = made(study)
     study.edit("toy/shard.py", "item = sys.argv[1]", "item = sys.argv[1] + ''")
     run(study, engine)
@@ -286,7 +286,7 @@ def test_snakemake_options_run_stale_stages_only(study: Project) -> None:
     assert study.nothing_to_do()
 
 
-def test_snakemake_touch_marks_no_stage_fresh(study: Project) -> None:
+def test_snakemake_touch_does_not_mark_stages_fresh(study: Project) -> None:
     study.edit("toy/count.py", "begin()", "begin(); assert True")
     study.snakemake("--touch", check=False)
     assert study.ran() == []
@@ -308,7 +308,7 @@ def test_snakemake_inputs_dated_in_future_delete_no_output(study: Project) -> No
 
 
 @both_engines
-def test_after_kill_only_stage_in_flight_runs_again(study: Project, background: Register, engine: str) -> None:
+def test_after_kill_only_interrupted_stage_runs_again(study: Project, background: Register, engine: str) -> None:
     study.edit("params.yaml", "size: 3", "size: 4")
     command = COMMANDS["snakemake"] if engine == "snakemake" else COMMANDS["dvc repro"]
     process = background(study.start(*command, TOY_SLOW="pretrain"))
@@ -320,7 +320,7 @@ def test_after_kill_only_stage_in_flight_runs_again(study: Project, background: 
     assert study.nothing_to_do()
 
 
-def test_stage_outlives_killed_snakemake_and_is_recorded(study: Project, background: Register) -> None:
+def test_stage_continues_after_snakemake_is_killed_and_is_recorded(study: Project, background: Register) -> None:
     study.edit("params.yaml", "size: 3", "size: 4")
     process = start_slow_pretrain(study, background)
     orphans = psutil.Process(process.pid).children(recursive=True)
@@ -410,7 +410,7 @@ def test_snakemake_failed_code_stage_shows_error_of_dvc(study: Project) -> None:
     assert "failed to reproduce 'code': failed to run: python -m toy.code, exited with 3" in output
 
 
-def test_code_read_by_another_dvc_is_reported_with_its_process_number(study: Project) -> None:
+def test_code_in_use_by_another_dvc_is_reported_with_process_number(study: Project) -> None:
     study.edit("toy/count.py", "begin()", "begin(); assert True")
     process = {"pid": os.getpid(), "cmd": "dvc repro"}
     reader = {"read": {str(study.path / "code"): [process]}}  # `dvc status` may read too
@@ -422,7 +422,7 @@ def test_code_read_by_another_dvc_is_reported_with_its_process_number(study: Pro
 # ---------------------------------------------------------------- damaged and lost files
 
 
-def test_torn_rwlock_is_removed(study: Project) -> None:
+def test_truncated_rwlock_is_removed(study: Project) -> None:
     study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.4")
     for table, looking in {"": ["-n"], "[1]": ["-n"], '{"/a": 1}': ["-n"], '{"/a": {"read": {': []}.items():
         (study.path / ".dvc/tmp/rwlock").write_text(table)
@@ -488,7 +488,7 @@ def test_dvc_lock_cut_off_at_line_end_is_restored_in_clone_without_runs(study: P
         assert lock.read_text() == whole and clone.ran() == []
 
 
-def test_dvc_lock_cut_off_while_dvc_runs_is_left_alone(study: Project) -> None:
+def test_truncated_dvc_lock_is_not_repaired_while_dvc_runs(study: Project) -> None:
     process = {"pid": os.getpid(), "cmd": "dvc repro"}
     (study.path / ".dvc/tmp/rwlock").write_text(json.dumps({"read": {str(study.path / "elsewhere"): [process]}}))
     lock = study.path / "dvc.lock"
@@ -532,7 +532,7 @@ def test_dvc_lock_entry_of_removed_stage_is_deleted_and_restored(study: Project)
 
 
 @pytest.mark.parametrize("end", ["hash: m", "md5: ", "outs:"])
-def test_dvc_lock_cut_off_in_an_entry_that_no_copy_has_is_mended(study: Project, end: str) -> None:
+def test_dvc_lock_truncated_in_entry_without_copy_is_repaired(study: Project, end: str) -> None:
     """Of an unknown name of a hash, such as `m`, DVC says `unexpected error` and nothing more."""
     lock = study.path / "dvc.lock"
     text = lock.read_text()
@@ -545,7 +545,7 @@ def test_dvc_lock_cut_off_in_an_entry_that_no_copy_has_is_mended(study: Project,
     assert study.nothing_to_do()
 
 
-def test_dvc_lock_put_back_by_git_runs_no_stage_of_which_this_machine_has_a_run(study: Project, tmp_path: Path) -> None:
+def test_dvc_lock_restored_by_git_reuses_cached_runs(study: Project, tmp_path: Path) -> None:
     """Another machine makes other bytes from the same inputs."""
     lock = study.path / "dvc.lock"
     before = lock.read_text()
@@ -559,7 +559,7 @@ def test_dvc_lock_put_back_by_git_runs_no_stage_of_which_this_machine_has_a_run(
     assert study.nothing_to_do()
 
 
-def test_dvc_lock_with_merge_conflict_is_left_to_user(study: Project) -> None:
+def test_dvc_lock_with_merge_conflict_is_rejected(study: Project) -> None:
     lock = study.path / "dvc.lock"
     conflict = f"<<<<<<< HEAD\n{lock.read_text()}=======\n{lock.read_text()}>>>>>>> theirs\n"
     lock.write_text(conflict)
@@ -571,7 +571,7 @@ def test_dvc_lock_with_merge_conflict_is_left_to_user(study: Project) -> None:
 
 
 @pytest.mark.parametrize("twice", ["schema: '2.0'\\n", "      md5: .*\\n", "  count:\\n(    .*\\n)*"])
-def test_dvc_lock_with_lines_of_both_sides_is_left_to_user(study: Project, twice: str) -> None:
+def test_dvc_lock_with_duplicate_entries_after_merge_is_rejected(study: Project, twice: str) -> None:
     lock = study.path / "dvc.lock"
     merged = re.sub(f"({twice})", r"\1\1", lock.read_text(), count=1)
     assert merged != lock.read_text()
@@ -605,7 +605,7 @@ def test_output_written_by_hand_is_not_offered_for_commit(study: Project) -> Non
     assert "pretrain" not in command.split() and "rule pretrain" in output
 
 
-def test_outputs_are_put_back_from_the_cache_without_dvc(study: Project, root: Path) -> None:
+def test_outputs_are_restored_from_cache_without_dvc(study: Project, root: Path) -> None:
     before = made(study)
     for folder in ("code", "data", "models", "results"):
         shutil.rmtree(study.path / folder)
@@ -625,7 +625,7 @@ def test_output_edited_by_hand_is_restored(study: Project) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="only root becomes another user")
-def test_cache_of_another_user_is_linked_and_a_remote_for_what_runs(study: Project) -> None:
+def test_cache_of_another_user_is_used_as_remote(study: Project) -> None:
     """The other user may read all, since Python and the tests' folders may be root's alone, and writes what is its."""
     shared, mine, user = study.path.parent / "shared", study.path.parent / "mine", "65534"
     (study.path / ".dvc/cache").rename(shared)
@@ -666,7 +666,7 @@ def test_unwritable_folder_is_reported_without_traceback(study: Project, folder:
     assert study.ran() == [] and (study.path / "dvc.lock").read_text() == lock
 
 
-def test_stamp_from_before_clock_was_set_back_is_deleted_once_stale(study: Project) -> None:
+def test_stale_stamp_with_future_date_is_deleted(study: Project) -> None:
     """Also a file server's clock may be ahead of this machine's."""
     stamps = study.path / ".snakemake/dvc"
     for name in ("pretrain", "report"):
@@ -680,7 +680,7 @@ def test_stamp_from_before_clock_was_set_back_is_deleted_once_stale(study: Proje
 # ---------------------------------------------------------------- dvc.yaml and the rules
 
 
-def test_bridge_reads_every_way_to_write_a_stage(tmp_path: Path, root: Path) -> None:
+def test_bridge_reads_every_stage_syntax(tmp_path: Path, root: Path) -> None:
     project = Project(tmp_path / "study", tmp_path / "home")
     write_study(project.path, root / "workflow", FORMS, FORMS_PARAMS)
     (project.path / "sub").mkdir()

@@ -32,7 +32,7 @@ def share(project: Project) -> None:
 
 @needs_root
 @pytest.mark.slow
-def test_two_users_study_is_continued_by_the_other(study: Project, tmp_path: Path) -> None:
+def test_study_is_continued_by_second_user(study: Project, tmp_path: Path) -> None:
     if not shutil.which("setpriv") or subprocess.run([*as_user(FIRST), "true"], check=False).returncode:
         pytest.skip("no setpriv here")
     share(study)

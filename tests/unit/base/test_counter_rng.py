@@ -29,7 +29,7 @@ def test_permuted_any_size_is_a_permutation(size, stream):
     assert np.array_equal(np.sort(permuted(stream, np.arange(size), size)), np.arange(size))
 
 
-def test_permuted_part_equals_part_of_all():
+def test_permuted_subset_equals_subset_of_full_permutation():
     shuffled = permuted(1, np.arange(1000), 1000)
     assert not np.array_equal(shuffled, permuted(2, np.arange(1000), 1000))
     assert np.array_equal(permuted(1, np.arange(300, 310), 1000), shuffled[300:310])
@@ -38,6 +38,6 @@ def test_permuted_part_equals_part_of_all():
 
 
 @pytest.mark.parametrize(("size", "orders"), [(2, 2), (3, 6), (5, 120)])
-def test_permuted_small_size_takes_every_order(size, orders):
+def test_permuted_small_size_reaches_every_order(size, orders):
     seeds = map(derive_seed, range(2000))
     assert len({tuple(permuted(seed, np.arange(size), size).tolist()) for seed in seeds}) == orders

@@ -33,7 +33,7 @@ from tests.studies import write_params
 from tests.users import FIRST, SECOND, as_user, needs_root, share
 
 
-def test_own_folder_is_closed_to_others_and_made_once(tmp_path):
+def test_own_folder_is_private_and_reused(tmp_path):
     path = own_folder(tmp_path / "gpus")
     assert stat.S_IMODE(path.stat().st_mode) == 0o700 and own_folder(path) == path
 
@@ -47,7 +47,7 @@ def test_own_folder_is_closed_to_others_and_made_once(tmp_path):
     ],
     ids=["a link", "a file", "a folder that others may write"],
 )
-def test_own_folder_that_is_not_ones_own_is_rejected(tmp_path, plant):
+def test_own_folder_link_file_or_shared_folder_is_rejected(tmp_path, plant):
     plant(tmp_path / "gpus")
     with pytest.raises(PipelineError, match="belongs to another user, or others can write to it: .*gpus\n.*TMPDIR"):
         own_folder(tmp_path / "gpus")
@@ -61,7 +61,7 @@ def test_own_folder_of_another_user_is_rejected(tmp_path):
         own_folder(tmp_path / "gpus")
 
 
-def test_atomic_writes_keep_the_old_content_after_an_error(tmp_path):
+def test_atomic_writes_keep_old_content_after_error(tmp_path):
     (tmp_path / "a.txt").write_text("old")
     with pytest.raises(RuntimeError), atomic_file(tmp_path / "a.txt") as file:
         file.write("half")
@@ -95,7 +95,7 @@ def test_atomic_directory_files_are_synced_before_rename(tmp_path, monkeypatch):
     assert synced == [(tmp_path / "made/in/a").stat().st_ino, "replaced"]
 
 
-def test_atomic_directory_killed_while_it_replaces_leaves_the_old_or_no_folder(tmp_path, monkeypatch):
+def test_atomic_directory_killed_while_replacing_leaves_old_or_no_folder(tmp_path, monkeypatch):
     made, replace = tmp_path / "made", os.replace
 
     def killed(*paths):
@@ -131,7 +131,7 @@ def test_read_json_missing_or_damaged_file_is_rejected(tmp_path):
 
 
 @given(st.lists(st.dictionaries(st.text(), st.text())))
-def test_read_json_lines_round_trip(rows):
+def test_read_json_lines_returns_written_records(rows):
     with TemporaryDirectory() as folder:
         path = Path(folder, "rows.jsonl")
         path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8", "surrogatepass")
@@ -139,7 +139,7 @@ def test_read_json_lines_round_trip(rows):
 
 
 @pytest.mark.parametrize("line", [b"", b"[", b"[" * 100_000, b'{"a": 1}', b"\xff"])
-def test_read_json_lines_wrong_line_is_rejected(tmp_path, line):
+def test_read_json_lines_invalid_line_is_rejected(tmp_path, line):
     (tmp_path / "rows.jsonl").write_bytes(b'{"a": "x"}\n' + line + b"\n{}\n")
     rows = read_json_lines(tmp_path / "rows.jsonl", {"a": str}, "not a row", "make it again")
     assert next(rows) == {"a": "x"}
@@ -208,7 +208,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", folder], check=True)
 
 
-def test_clean_full_disk_keeps_earlier_text(small_disk, root):
+def test_clean_on_full_disk_keeps_earlier_text(small_disk, root):
     write_params(small_disk)
     raw = small_disk / "data/raw/books/fetched-files"
     raw.mkdir(parents=True)
@@ -236,7 +236,7 @@ def test_clean_full_disk_keeps_earlier_text(small_disk, root):
 
 
 @needs_root
-def test_atomic_writes_of_two_users_replace_each_other(project):
+def test_atomic_writes_replace_files_of_another_user(project):
     share(project)
 
     def write() -> None:
@@ -258,7 +258,7 @@ def test_atomic_writes_of_two_users_replace_each_other(project):
 
 
 @needs_root
-def test_atomic_directory_link_to_the_file_of_another_user_keeps_its_mode(project):
+def test_atomic_directory_hard_link_to_file_of_another_user_keeps_permissions(project):
     share(project)
 
     def download() -> None:
@@ -277,7 +277,7 @@ def test_atomic_directory_link_to_the_file_of_another_user_keeps_its_mode(projec
 
 
 @needs_root
-def test_atomic_directory_closed_leftover_of_another_user_is_named(project):
+def test_atomic_directory_unremovable_leftover_is_named_in_error(project):
     share(project)
 
     def leave() -> None:

@@ -21,7 +21,7 @@ from pipeline_src.base.messages import CleanFormatter, printable, without_creden
         ("url: /a?api_key=0f (Caused by 'x')", "url: /a?api_key=… (Caused by 'x')"),
     ],
 )
-def test_without_credentials_nothing_secret_is_left(text: str, clean: str) -> None:
+def test_without_credentials_passwords_and_tokens_are_removed(text: str, clean: str) -> None:
     assert without_credentials(text) == clean
     assert clean in str(PipelineError("a", text, where=text, hint=text))
     secrets = ("ss@", "me", "secret", "hf_abc", "=0f")
@@ -38,11 +38,11 @@ def test_without_credentials_nothing_secret_is_left(text: str, clean: str) -> No
         "a https://host/ and b@c",
     ],
 )
-def test_without_credentials_other_text_is_kept(text: str) -> None:
+def test_without_credentials_text_without_secrets_is_unchanged(text: str) -> None:
     assert without_credentials(text) == text
 
 
-def test_without_credentials_password_is_not_cut_open_by_the_length_of_an_error() -> None:
+def test_pipeline_error_truncated_url_shows_no_password() -> None:
     address = f"https://me:{'p' * 3000}@host/a"
     assert "ppp" not in str(PipelineError("a", address, hint="b"))
 

@@ -69,7 +69,7 @@ def test_check_path_accepted_path_stays_below_its_folder(text: str) -> None:
 
 @given(text=HOSTILE)
 @settings(max_examples=60)
-def test_names_of_study_and_catalogue_are_checked(text: str) -> None:
+def test_names_in_study_and_catalogue_are_validated(text: str) -> None:
     table = {
         check_name: [
             lambda: WikipediaParams(entry="x", parts=(text,)),
@@ -101,7 +101,7 @@ def accepts(call: Callable[[], object]) -> bool:
 
 
 @pytest.mark.parametrize("seed", [-1, "1; touch x", " 1", "1_0", "01", True, 1.5, 2**31, "../1"])
-def test_finetune_seed_not_a_plain_number_is_rejected(seed: object) -> None:
+def test_finetune_seed_that_is_no_plain_number_is_rejected(seed: object) -> None:
     with pytest.raises(ValidationError):
         FinetuneParams(seeds=(seed,))
     assert FinetuneParams(seeds=("2", 1)).seeds == (2, 1)
@@ -125,7 +125,7 @@ def test_shown_escapes_control_codes_and_truncates() -> None:
 
 @given(st.text(max_size=40))
 @settings(max_examples=60)
-def test_as_text_any_text_is_one_table_cell(text: str) -> None:
+def test_as_text_any_text_stays_in_one_table_cell(text: str) -> None:
     cell = as_text(f"{text}<script>|\x1b[1m")
     assert "<" not in cell and cell.isprintable() and not re.search(r"(?<!\\)\|", cell)
 
@@ -141,7 +141,7 @@ def test_as_text_any_text_is_one_table_cell(text: str) -> None:
         ("[500, 1000] [UNK] a[0] (b)", "[500, 1000] [UNK] a[0] (b)"),
     ],
 )
-def test_as_text_links_and_images_are_text(text: str, cell: str) -> None:
+def test_as_text_links_and_images_are_escaped(text: str, cell: str) -> None:
     assert as_text(text) == cell
 
 
@@ -206,7 +206,7 @@ READERS = [
 
 
 @pytest.mark.parametrize("read", READERS)
-def test_record_that_names_a_file_outside_of_its_folder_is_rejected(
+def test_record_with_path_outside_its_folder_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Callable[[], None]
 ) -> None:
     (tmp_path / "study").mkdir()
@@ -223,14 +223,14 @@ def test_experiment_seed_that_is_a_path_is_rejected(tmp_path: Path) -> None:
         Folders(Experiment("a", {}, [], {"finetune.seeds": [OUTSIDE]}), tmp_path)
 
 
-def test_feature_cache_array_outside_of_its_folder_is_not_read(project: Path) -> None:
+def test_feature_cache_ignores_array_outside_its_folder(project: Path) -> None:
     np.save("outside.npy", np.zeros(1))
     write_json("entry/about.json", {"layout": "Features", "sums": {OUTSIDE: checksum(Path("outside.npy"))}})
     assert not feature_cache._is_complete(Path("entry"))
 
 
 @pytest.mark.parametrize("path", ["a", "a/b.txt", "(1) Zoë's.txt", "-x", ".hidden", "hub:a", "a..b"])
-def test_checked_path_of_a_users_own_file_is_accepted(path: str) -> None:
+def test_checked_path_of_own_file_is_accepted(path: str) -> None:
     assert checked_path(path, "here") == path
 
 

@@ -27,19 +27,19 @@ def die(number: int) -> int:
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
-def test_map_in_order_any_workers_keep_order(workers):
+def test_map_in_order_keeps_order_with_any_number_of_workers(workers):
     assert list(map_in_order(square, range(40), workers)) == [n * n for n in range(40)]
     assert list(islice(map_in_order(square, count(), workers), 5)) == [0, 1, 4, 9, 16]  # reads items as workers finish
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_map_in_order_error_is_passed_on(workers):
+def test_map_in_order_raises_error_of_worker(workers):
     with pytest.raises(PipelineError, match="bad item: 3"):
         list(map_in_order(fail, range(10), workers))
 
 
 @pytest.mark.parametrize("repetition", range(5))
-def test_map_in_order_killed_worker_is_rejected(repetition):
+def test_map_in_order_killed_worker_raises_pipeline_error(repetition):
     """Also while another worker is starting."""
     with pytest.raises(PipelineError, match="worker process was killed"):
         list(map_in_order(die, range(3), 2))
@@ -66,7 +66,7 @@ def test_count_workers_reads_environment(monkeypatch):
         ("rack[0-1]node[2-3]-ib,x[1-2]", "rack0node2-ib"),
     ],
 )
-def test_first_host_of_node_list(nodes, first):
+def test_first_host_is_first_of_node_list(nodes, first):
     assert parallel._first_host({"SLURM_STEP_NODELIST": nodes}) == first
 
 
@@ -83,7 +83,7 @@ SRUN = {"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "3", "SLURM_LOCALID": "1", 
         ({"SLURM_NTASKS": "8", "SLURM_PROCID": "0"}, (0, 1, 0)),  # a batch script that runs one process
     ],
 )
-def test_process_rank_of_launcher(monkeypatch, environment, rank):
+def test_process_rank_is_read_from_launcher_variables(monkeypatch, environment, rank):
     monkeypatch.setattr(os, "environ", dict(environment))
     assert parallel.process_rank() == rank
     if environment is SRUN:
@@ -109,7 +109,7 @@ def test_process_rank_of_launcher(monkeypatch, environment, rank):
         (SRUN | {"SLURM_JOB_ID": "7_1"}, "SLURM_JOB_ID"),
     ],
 )
-def test_process_rank_wrong_variable_is_rejected(monkeypatch, environment, name):
+def test_process_rank_invalid_variable_is_rejected(monkeypatch, environment, name):
     monkeypatch.setattr(os, "environ", dict(environment))
     with pytest.raises(PipelineError) as caught:
         parallel.process_rank()

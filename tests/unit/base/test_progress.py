@@ -36,7 +36,7 @@ def test_open_log_on_full_disk_prints_message_without_traceback(project, capsys)
     assert "a message" in output and "Traceback" not in output
 
 
-def test_open_log_unfinished_log_is_continued_and_finished_one_overwritten(project):
+def test_open_log_continues_unfinished_log_and_overwrites_finished_log(project):
     misleading = f"third, {progress.DONE} 1.0 s is not how it ends"
     messages = ("first", "second", misleading, f"{progress.DONE} 2.0 s", "fifth")
     logged = []
@@ -50,13 +50,13 @@ def test_open_log_unfinished_log_is_continued_and_finished_one_overwritten(proje
     assert "fifth" in logged[4] and "first" not in logged[4]
 
 
-def test_open_log_not_to_stderr_is_silent(project, capsys):
+def test_open_log_without_stderr_prints_nothing(project, capsys):
     path = progress.open_log("tokenize", "all", to_stderr=False)
     progress.log.info("said")
     assert "said" in path.read_text() and not capsys.readouterr().err
 
 
-def test_advance_numbers_follow_the_line():
+def test_advance_numbers_are_appended_to_line():
     bar = progress.Progress("training", 10, "step")
     bar.advance(2, loss=6.51234)
     assert bar._line(1.0) == "training: 2/10 step, 2.0/s, 4 s left, loss 6.512"
@@ -64,14 +64,14 @@ def test_advance_numbers_follow_the_line():
     assert bar.note == "loss 2.5, tok/s 12.3k, MFU 41 %"
 
 
-def test_line_earlier_steps_are_done_but_not_in_the_rate():
+def test_progress_line_rate_excludes_steps_of_earlier_run():
     bar = progress.Progress("training", 1000, "step", initial=900)
     assert bar._line(1.0) == "training: 900/1,000 step, 0.0/s, unknown time left"
     bar.advance(20)
     assert bar._line(10.0) == "training: 920/1,000 step, 2.0/s, 40 s left"
 
 
-def test_bar_starts_where_the_earlier_run_stopped(terminal):
+def test_progress_bar_starts_at_initial_count(terminal):
     with progress.Progress("training", 1000, "step", initial=900) as bar:
         bar.advance(20, loss=2.5, mfu=0.41)
         assert bar._bar is not None
@@ -79,7 +79,7 @@ def test_bar_starts_where_the_earlier_run_stopped(terminal):
         assert (state["n"], state["initial"]) == (920, 900) and state["postfix"] == "loss 2.5, MFU 41 %"
 
 
-def test_bar_plain_progress_has_none(terminal, monkeypatch):
+def test_progress_plain_mode_shows_no_bar(terminal, monkeypatch):
     monkeypatch.setenv(progress.PLAIN, "1")
     with progress.Progress("training", 10, "step") as bar:
         assert bar._bar is None
@@ -90,7 +90,7 @@ def test_duration_from_two_minutes_is_hours_and_minutes():
     assert [progress.duration(time) for time in times] == ["0 s", "119 s", "0:02:00", "1:02:33", "25:01:01"]
 
 
-def test_open_log_passwords_and_control_codes_reach_neither_log_nor_terminal(project, capsys):
+def test_open_log_removes_passwords_and_control_codes(project, capsys):
     path = progress.open_log("download", "all")
     progress.log.info("fetching %s", "https://me:word@host/a?token=hf_abc")
     progress.log.warning("a server says \x1b[2J")

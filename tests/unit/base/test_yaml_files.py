@@ -20,7 +20,7 @@ SCALARS = st.one_of(
 
 @given(SCALARS)
 @settings(max_examples=80)
-def test_parse_yaml_any_scalar_is_what_dvc_records(text: str) -> None:
+def test_parse_yaml_any_scalar_equals_dvc(text: str) -> None:
     try:
         value = parse_yaml(f"key: [{text}]")
     except ValueError as error:
@@ -50,7 +50,7 @@ def test_parse_yaml_follows_version_1_2(text: str, value: object) -> None:
         ("a: " + "1" * 5000, "."),
     ],
 )
-def test_parse_yaml_unreadable_text_is_one_line(text: str, message: str) -> None:
+def test_parse_yaml_invalid_text_raises_one_line_error(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         parse_yaml(text)
     assert str(caught.value).isprintable() and len(str(caught.value)) < 500

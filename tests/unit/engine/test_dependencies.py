@@ -20,7 +20,7 @@ from tests.studies import write_params
 
 
 @pytest.mark.parametrize("preset", ["test", "multilingual", "bert-base"])
-def test_declared_stages_equal_dvcs(tmp_path, root, monkeypatch, preset):
+def test_declared_stages_equal_stages_of_dvc(tmp_path, root, monkeypatch, preset):
     from dvc.repo import Repo
 
     shutil.copy(root / "dvc.yaml", tmp_path)
@@ -85,7 +85,7 @@ def test_ignored_names_equal_dvcignore(root):
         ("deps: ['${vars_elsewhere}']", None),
     ],
 )
-def test_declared_dependencies_foreach_and_matrix(tmp_path, monkeypatch, stage, expected):
+def test_declared_stages_expand_foreach_and_matrix(tmp_path, monkeypatch, stage, expected):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "params.yaml").write_text("seed: 1\non: true\nhalf: 0.5\nmany: [1]\n")
     (tmp_path / "dvc.yaml").write_text(f"stages:\n  s:\n    {stage}\n")
@@ -129,7 +129,7 @@ CODE_EDITS = {
 
 
 @pytest.mark.parametrize("edit", CODE_EDITS)
-def test_stage_code_edit_but_of_comments_is_rejected(package, edit):
+def test_stage_code_edit_is_rejected_unless_only_comments_changed(package, edit):
     file, text, is_rejected = CODE_EDITS[edit]
     stage = StageCode(["stage"])
     (package / file).write_text(text)
@@ -154,7 +154,7 @@ def test_stage_code_changed_fingerprint_is_rejected(package, tmp_path):
         stage.check_unchanged(imported=True)
 
 
-def test_stage_code_unlike_its_fingerprint_is_rejected(package, tmp_path):
+def test_stage_code_that_differs_from_fingerprint_is_rejected(package, tmp_path):
     (tmp_path / "code").mkdir()
     (tmp_path / "code/stage").write_text(f"{fingerprints.fingerprint('p.stage', root=tmp_path)}\n")
     StageCode(["stage"])

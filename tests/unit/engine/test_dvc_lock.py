@@ -50,14 +50,14 @@ def _hashes(content: dict) -> tuple[object, ...]:
     return content.get("cmd"), hashes(content, "deps"), hashes(content, "outs")
 
 
-def test_entries_of_recorded_study_join_to_the_same_text(recorded: str) -> None:
+def test_join_entries_inverts_split_entries(recorded: str) -> None:
     entries = split_entries(recorded)
     assert HEADER + "".join(entries.values()) == recorded
     assert {"clean@wikipedia", "finetune@ner-1", "report"} <= entries.keys()
     assert parse_entry(entries["tokenize"])["cmd"] == "python -m pipeline_src tokenize"
 
 
-def test_lock_cut_off_anywhere_is_completed(recorded: str) -> None:
+def test_complete_lock_restores_lock_truncated_anywhere(recorded: str) -> None:
     """At 300 random places and after each line of the last entries."""
     places = random.Random(1).sample(range(len(recorded)), 300)
     places += [place for place in range(len(recorded) - 3000, len(recorded)) if recorded[place - 1] == "\n"]
@@ -68,7 +68,7 @@ def test_lock_cut_off_anywhere_is_completed(recorded: str) -> None:
         assert completed == recorded and returned, place
 
 
-def test_lock_cut_off_after_newer_records_keeps_them() -> None:
+def test_complete_lock_keeps_entries_newer_than_copy() -> None:
     earlier = lock_of(entry("a"), entry("b"), entry("c"))
     newer = lock_of(entry("a", "2"), entry("b", "2"), entry("c"))
     cut = newer[: newer.index("  c:") - 20]
@@ -77,20 +77,20 @@ def test_lock_cut_off_after_newer_records_keeps_them() -> None:
     assert returned == ["b", "c"]
 
 
-def test_last_entry_without_some_outputs_is_replaced_unless_its_stage_is_fresh() -> None:
+def test_complete_lock_replaces_incomplete_last_entry_unless_fresh() -> None:
     earlier, cut = lock_of(entry("a"), entry("b")), lock_of(entry("a"), entry("b", outputs=1))
     assert complete_lock(cut, earlier, ["a", "b"], ["a"]) == (earlier, ["b"])
     assert complete_lock(cut, earlier, ["a", "b"], ["a", "b"]) == (cut, [])
 
 
-def test_entries_of_stages_that_are_not_declared_stay_out() -> None:
+def test_complete_lock_omits_entries_of_undeclared_stages() -> None:
     earlier, lock = lock_of(entry("a"), entry("gone"), entry("c")), lock_of(entry("a"))
     assert complete_lock(lock, earlier, ["a", "c"], ["a"]) == (lock_of(entry("a"), entry("c")), ["c"])
     assert complete_lock(lock, earlier, ["a"], ["a"]) == (lock, [])
 
 
 @pytest.mark.parametrize("text", ["", "schema", HEADER[:-3], HEADER])
-def test_lock_without_entries_becomes_the_copy(text: str) -> None:
+def test_complete_lock_empty_lock_becomes_copy(text: str) -> None:
     earlier = lock_of(entry("a"), entry("b"))
     assert complete_lock(text, earlier) == (earlier, ["a", "b"])
     assert complete_lock(earlier, "") == (earlier, [])
@@ -103,7 +103,7 @@ def test_read_entry_text_of_missing_file_or_stage_is_empty(tmp_path: Path) -> No
     assert read_entry_text("b@x-1", path) == entry("b@x-1") and read_entry_text("b", path) == ""
 
 
-def test_take_dvc_lock_waits_for_the_process_that_holds_it(tmp_path: Path) -> None:
+def test_take_dvc_lock_waits_for_holder(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     assert take_dvc_lock(path) is None and not path.exists()
     path.touch()

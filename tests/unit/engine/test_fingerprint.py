@@ -77,7 +77,7 @@ def test_imported_files_follow_packages_relative_and_inner_imports(tree):
         f"{CODE}\n'a string that stands alone'\n",
     ],
 )
-def test_fingerprint_comments_and_layout_change_nothing(tree, same):
+def test_fingerprint_ignores_comments_and_formatting(tree, same):
     before = fingerprint_with(tree, CODE)
     assert same != CODE and fingerprint_with(tree, same) == before
 
@@ -109,7 +109,7 @@ def test_fingerprint_covers_members_in_any_order(tree):
         fingerprint("p.late.one", "p.no.member", root=tree)
 
 
-def test_dump_same_text_in_every_python():
+def test_dump_is_equal_in_all_python_versions():
     """Newer Pythons add fields to their trees."""
     text = 'async def f(x: int = 1, *a, **k):\n    return f"{x!r:>{a}}" if x else {**k}\n'
     digest = hashlib.sha256(module._dump(ast.parse(text)).encode())

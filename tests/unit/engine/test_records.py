@@ -131,7 +131,7 @@ EDITS: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("edit", EDITS)
-def test_record_of_inputs_edited_after_the_last_look_is_removed(edit: str) -> None:
+def test_record_of_inputs_edited_after_last_check_is_removed(edit: str) -> None:
     run_stage()
     EDITS[edit]()
     write_record()
@@ -143,7 +143,7 @@ def test_record_of_inputs_edited_after_the_last_look_is_removed(edit: str) -> No
     assert settle_records() == []
 
 
-def test_earlier_record_takes_the_place_of_a_false_one() -> None:
+def test_wrong_record_is_replaced_by_earlier_record() -> None:
     write_record()
     keep_copy_of_lock()
     before = entry()
@@ -156,7 +156,7 @@ def test_earlier_record_takes_the_place_of_a_false_one() -> None:
     assert entry() == before == split_entries(LOCK_COPY.read_text())["train"]
 
 
-def test_record_of_another_run_is_left_alone() -> None:
+def test_record_of_another_run_is_kept() -> None:
     """`dvc exp apply` and `git checkout` change dvc.lock and its inputs together."""
     run_stage()
     EDITS["other bytes"]()
@@ -165,7 +165,7 @@ def test_record_of_another_run_is_left_alone() -> None:
     assert settle_records() == [] and "0.3" in entry() and FOLDER.exists()
 
 
-def test_record_of_another_branch_with_the_same_outputs_is_left_alone() -> None:
+def test_record_of_another_branch_with_same_outputs_is_kept() -> None:
     EDITS["a fingerprint"]()
     write_record()
     other = Path("dvc.lock").read_text()
@@ -178,7 +178,7 @@ def test_record_of_another_branch_with_the_same_outputs_is_left_alone() -> None:
     assert settle_records() == [] and Path("dvc.lock").read_text() == other
 
 
-def test_record_of_parameters_edited_after_the_last_look_is_removed() -> None:
+def test_record_of_parameters_edited_after_last_check_is_removed() -> None:
     run_stage()
     write_record("mask_prob: 0.2")
     (sentence,) = settle_records()
@@ -186,7 +186,7 @@ def test_record_of_parameters_edited_after_the_last_look_is_removed() -> None:
     assert not entry()
 
 
-def test_inputs_edited_after_they_were_recorded_change_nothing() -> None:
+def test_inputs_edited_after_recording_keep_record() -> None:
     run_stage()
     write_record()
     EDITS["other bytes"]()
@@ -195,7 +195,7 @@ def test_inputs_edited_after_they_were_recorded_change_nothing() -> None:
     assert settle_records() == [] and entry() and not FOLDER.exists()
 
 
-def test_large_inputs_count_as_read_unless_recorded_otherwise_and_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_input_with_other_recorded_hash_is_edit_only_if_file_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline_src.engine.dependencies.MAX_HASHED_BYTES", 40)
     tokens = dvc_hash("data/tokens")
     upstream = f"  tokenize:\n    cmd: tokenize\n    outs:\n    - path: data/tokens\n      md5: {tokens}\n"
@@ -210,7 +210,7 @@ def test_large_inputs_count_as_read_unless_recorded_otherwise_and_changed(monkey
     assert "data/tokens was edited" in settle_records()[0] and not entry()
 
 
-def test_notes_wait_while_another_dvc_command_holds_its_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notes_are_kept_while_dvc_lock_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     run_stage()
     write_record()
 
@@ -222,7 +222,7 @@ def test_notes_wait_while_another_dvc_command_holds_its_lock(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("lock", ["is missing", "is on a disk without locks"])
-def test_notes_are_compared_where_dvc_has_no_such_lock(monkeypatch: pytest.MonkeyPatch, lock: str) -> None:
+def test_notes_are_compared_if_dvc_uses_another_lock_type(monkeypatch: pytest.MonkeyPatch, lock: str) -> None:
     def fail(*_: object) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
@@ -235,7 +235,7 @@ def test_notes_are_compared_where_dvc_has_no_such_lock(monkeypatch: pytest.Monke
     assert settle_records() == [] and not FOLDER.exists()
 
 
-def test_copy_of_lock_gains_entries_and_loses_none() -> None:
+def test_dvc_lock_backup_gains_entries_and_loses_none() -> None:
     write_record()
     keep_copy_of_lock()
     whole = Path("dvc.lock").read_text()
@@ -249,7 +249,7 @@ def test_copy_of_lock_gains_entries_and_loses_none() -> None:
 
 
 @pytest.mark.parametrize("ending", ["    - path", "  train:"])
-def test_lock_that_is_cut_off_becomes_no_first_copy(ending: str) -> None:
+def test_truncated_dvc_lock_is_not_used_as_first_backup(ending: str) -> None:
     write_record()
     commit = "git init -q && git add dvc.lock && git -c user.name=x -c user.email=x commit -qm x"
     subprocess.run(commit, shell=True, check=True)
@@ -320,7 +320,7 @@ EXCHANGES: dict[str, tuple[Callable[[str], object], bool]] = {
 
 @pytest.mark.parametrize("size", ["small", "large"])
 @pytest.mark.parametrize("exchange", EXCHANGES)
-def test_file_exchanged_while_stage_runs_is_noticed_by_content(
+def test_file_replaced_while_stage_runs_is_detected_by_content(
     exchange: str, size: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A large file is not hashed at the start; what dvc.lock and the cache know of it decides."""
@@ -340,7 +340,7 @@ def test_file_exchanged_while_stage_runs_is_noticed_by_content(
         record.check()
 
 
-def test_run_of_same_inputs_replaces_entry_whose_outputs_the_cache_lacks() -> None:
+def test_run_of_same_inputs_replaces_entry_with_uncached_outputs() -> None:
     write_record()
     here, folder = entry(), Path(".dvc/cache")
     elsewhere = here.replace(dvc_hash("results.json"), "0" * 32)

@@ -56,14 +56,14 @@ def aside(path: str, number: int = 1) -> Path:
     return Path(path).with_name(f".{Path(path).name}.removed-{number}.partial")
 
 
-def test_what_no_stage_makes_in_folders_read_as_a_whole_is_renamed() -> None:
+def test_undeclared_outputs_in_shared_folders_are_renamed() -> None:
     make(*KEPT, *MOVED)
     assert put_aside_undeclared(STAGES) == sorted(aside(path) for path in MOVED.values())
     assert all(Path(file).exists() for file in KEPT) and not any(Path(file).exists() for file in MOVED)
     assert put_aside_undeclared(STAGES) == []
 
 
-def test_earlier_leftovers_are_kept_beside_newer_ones() -> None:
+def test_undeclared_outputs_renamed_twice_are_both_kept() -> None:
     make("data/text/notes.txt")
     put_aside_undeclared(STAGES)
     Path("data/text/notes.txt").write_text("newer\n")
@@ -71,7 +71,7 @@ def test_earlier_leftovers_are_kept_beside_newer_ones() -> None:
     assert aside("data/text/notes.txt").read_text() == "made\n"
 
 
-def test_links_to_folders_and_empty_folders_stay(tmp_path: Path) -> None:
+def test_undeclared_outputs_links_to_folders_and_empty_folders_are_kept(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere/a").write_text("mine\n")
     Path("data/text/empty/within").mkdir(parents=True)
@@ -80,14 +80,14 @@ def test_links_to_folders_and_empty_folders_stay(tmp_path: Path) -> None:
     assert Path("data/text/linked/a").read_text() == "mine\n"
 
 
-def test_dvc_and_git_ignore_what_is_put_aside(root: Path) -> None:
+def test_renamed_outputs_are_ignored_by_dvc_and_git(root: Path) -> None:
     for file in (".dvcignore", ".gitignore"):
         patterns = (root / file).read_text().split()
         assert any(fnmatch(aside("data/text/gone").name, pattern) for pattern in patterns), file
 
 
 @pytest.mark.parametrize("link", ["models", "data", "data/text", "results/predictions/rte"])
-def test_outputs_below_link_out_of_checkout_are_rejected(tmp_path: Path, link: str) -> None:
+def test_check_outputs_below_link_out_of_checkout_is_rejected(tmp_path: Path, link: str) -> None:
     outputs = [output for stage in STAGES.values() for output in stage["outs"]]
     check_outputs(outputs)
     (tmp_path / "disk").mkdir()
@@ -98,7 +98,7 @@ def test_outputs_below_link_out_of_checkout_are_rejected(tmp_path: Path, link: s
     assert list((tmp_path / "disk").iterdir()) == []
 
 
-def test_outputs_below_links_within_checkout_and_linked_checkouts_pass(
+def test_check_outputs_below_link_within_checkout_is_accepted(
     tmp_path: Path, checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("store/models").mkdir(parents=True)
@@ -109,7 +109,7 @@ def test_outputs_below_links_within_checkout_and_linked_checkouts_pass(
     check_outputs(["models/phase1", "data/tokens"])
 
 
-def test_outputs_in_folder_without_permission_are_rejected(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_outputs_in_read_only_folder_is_rejected(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("models").mkdir()
     # Root may write everywhere.
     monkeypatch.setattr("os.access", lambda path, mode: Path(path).name != "models")

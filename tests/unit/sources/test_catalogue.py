@@ -87,13 +87,13 @@ def test_load_source_invalid_field_is_rejected(catalogue: Path, file: str, messa
 
 
 @pytest.mark.parametrize("text", ["a: [", "\x00", "[" * 3000, "seed: 2026-13-45", "", "- a", "1"])
-def test_load_source_file_that_is_no_yaml_mapping_is_rejected(catalogue: Path, text: str) -> None:
+def test_load_source_file_without_keys_is_rejected(catalogue: Path, text: str) -> None:
     (catalogue / "sources/mine.yaml").write_text(text)
     with pytest.raises(PipelineError, match=r"(cannot be read|has no keys): mine\.yaml"):
         load_source(SOURCES, "mine")
 
 
 @pytest.mark.parametrize("name", ["my.shelf", "../sources/enwiki", "", "a b"])
-def test_load_source_name_that_is_no_name_is_rejected(name: str) -> None:
+def test_load_source_invalid_name_is_rejected(name: str) -> None:
     with pytest.raises(PipelineError, match="letters, digits"):
         load_source(SOURCES, name)

@@ -12,13 +12,13 @@ from pipeline_src.sources.checksums import Checksum, find_in_list, recorded
 
 
 @pytest.mark.parametrize("algorithm", checksums.DIGITS)
-def test_checksum_parse_reads_str(algorithm: str) -> None:
+def test_checksum_parse_inverts_str(algorithm: str) -> None:
     checksum = Checksum(algorithm, "0a" * (checksums.DIGITS[algorithm] // 2))
     assert Checksum.parse(str(checksum)) == Checksum.parse(f"{algorithm}:{checksum.digest.upper()}") == checksum
 
 
 @pytest.mark.parametrize("text", ["", "abc", "crc32:00000000", "md5:" + "0" * 40, "sha1:" + "g" * 40])
-def test_checksum_parse_other_text_is_rejected(text: str) -> None:
+def test_checksum_parse_invalid_text_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="hex digits"):
         Checksum.parse(text)
 
@@ -34,7 +34,7 @@ def _record(number: int) -> None:
     checksums.record("entry", f"file-{number}", "0" * 64, Path("guard"))
 
 
-def test_record_parallel_processes_lose_no_line(project: Path) -> None:
+def test_record_by_parallel_processes_keeps_every_line(project: Path) -> None:
     with multiprocessing.get_context("fork").Pool(4) as pool:
         pool.map(_record, range(40))
     content = json.loads((project / "sources.lock").read_text())
@@ -44,7 +44,7 @@ def test_record_parallel_processes_lose_no_line(project: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["[]", '{"x": []}', '{"x": {"a": 5}}', "[" * 9000])
-def test_recorded_lock_of_other_shape_is_rejected(project: Path, text: str) -> None:
+def test_recorded_invalid_sources_lock_is_rejected(project: Path, text: str) -> None:
     Path("sources.lock").write_text(text)
     with pytest.raises(PipelineError, match=r"sources\.lock"):
         recorded("x", "a")

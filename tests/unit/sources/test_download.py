@@ -75,7 +75,7 @@ def test_run_source_without_part_or_date_is_rejected(project: Path, source: obje
         download.run(corpus=CorpusParams(sources={"mine": source}), source="mine")
 
 
-def test_find_parts_incomplete_list_is_fetched_again_and_complete_one_is_not(web: Any, project: Path) -> None:
+def test_find_parts_fetches_only_incomplete_list_again(web: Any, project: Path) -> None:
     web.files[f"/{DATE}/sums.txt"] = listing([])
     with pytest.raises(PipelineError, match="the dump lists no part"):
         find_parts("enwiki", entry_on(web), DATE)
@@ -111,11 +111,11 @@ def test_find_parts_unfinished_dump_is_an_error(web: Any, project: Path, missing
     [("enwiki", ALL_PARTS, True), ("enwiki", ("1-p1p41242",), False), ("simplewiki", ALL_PARTS, False),
      ("own-wikipedia", ALL_PARTS, False), ("novels-sample", (), False)],
 )  # fmt: skip
-def test_wants_all_parts_only_where_all_is_no_part(entry: str, parts: tuple[str, ...], expected: bool) -> None:
+def test_wants_all_parts_is_false_if_a_part_is_called_all(entry: str, parts: tuple[str, ...], expected: bool) -> None:
     assert wants_all_parts(load_source(SOURCES, entry), parts) is expected
 
 
-def test_part_names_of_all_are_the_folders_of_the_download(tmp_path: Path) -> None:
+def test_run_all_parts_makes_a_folder_per_part(tmp_path: Path) -> None:
     for part in ("2-p3p4", "1-p1p2"):
         (tmp_path / part).mkdir()
         (tmp_path / part / "source.json").touch()

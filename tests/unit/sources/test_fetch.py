@@ -78,7 +78,7 @@ def test_fetch_damaged_download_is_fetched_again(web, project: Path, suffix: str
     assert (project / "out/a").read_bytes() == BYTES
 
 
-def test_fetch_without_checksum_records_it_and_rejects_others(web, project: Path, caplog) -> None:
+def test_fetch_without_checksum_records_first_and_rejects_changed_file(web, project: Path, caplog) -> None:
     web.files["/a"] = BYTES
     entry = {"path": "a", "url": web.url("/a")}
     run(entry)
@@ -101,7 +101,7 @@ def test_fetch_wrong_size_without_checksum_is_rejected(web, project: Path, size:
     assert not (project / "sources.lock").exists()
 
 
-def test_fetch_publishers_list_lacking_the_file_is_fetched_again(web, project: Path) -> None:
+def test_fetch_checksum_list_without_file_is_fetched_again(web, project: Path) -> None:
     web.files["/d/a.bz2"] = BYTES
     web.files["/d/sums.txt"] = f"{'0' * 40}  xa.bz2\n".encode()
     entry = {"path": "a.bz2", "url": web.url("/d/a.bz2"), "checksum_file": web.url("/d/sums.txt")}
@@ -137,7 +137,7 @@ def test_fetch_excerpts_replace_their_file(web, project: Path) -> None:
     assert (project / "out/book.txt").read_bytes() == b"BOOK\nOnce.\n"
 
 
-def test_fetch_pypi_file_has_its_own_wheel_or_its_entrys(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fetch_pypi_file_uses_wheel_of_file_or_entry(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tags = {"platforms": ["any"], "python_version": "3.11", "implementation": "py", "abi": "none"}
     of_entry, of_file = (Wheel.model_validate({"checksum": sha(name), **tags}) for name in (b"entry", b"file"))
     monkeypatch.setattr(pypi, "extract", lambda url, wheel, target: target.write_text(wheel.checksum))
@@ -180,6 +180,6 @@ def test_fetch_local_file_missing_or_wrong_is_not_deleted(project: Path) -> None
     assert (project / "own/a").read_text() == "mine"
 
 
-def test_describe_records_no_password_of_an_address(tmp_path: Path) -> None:
+def test_describe_removes_password_from_url(tmp_path: Path) -> None:
     fetch.describe("a", {"licence": "see https://me:word@host/a?token=hf_abc"}, tmp_path)
     assert json.loads((tmp_path / "source.json").read_text())["licence"] == "see https://…@host/a?token=…"

@@ -28,7 +28,7 @@ RESUMED = {
 
 
 @pytest.mark.parametrize("case", RESUMED)
-def test_download_asks_for_the_rest_and_leaves_no_partial(web, tmp_path: Path, case: str) -> None:
+def test_download_resumes_partial_file(web, tmp_path: Path, case: str) -> None:
     partial, web.ranges, web.ends_after["/a"], ranges = RESUMED[case]
     web.files["/a"] = BYTES
     if partial:
@@ -40,20 +40,20 @@ def test_download_asks_for_the_rest_and_leaves_no_partial(web, tmp_path: Path, c
     assert [header for _, header in web.requests] == ranges
 
 
-def test_download_busy_server_is_asked_again(web, tmp_path: Path) -> None:
+def test_download_retries_busy_server(web, tmp_path: Path) -> None:
     web.files["/a"], web.statuses["/a"] = BYTES, [503, 429]
     https.download([web.url("/a")], tmp_path / "a")
     assert len(web.requests) == 3
 
 
-def test_download_not_found_tries_the_mirror_at_once(web, tmp_path: Path) -> None:
+def test_download_not_found_uses_mirror_without_retry(web, tmp_path: Path) -> None:
     web.files["/mirror/a"] = BYTES
     https.download([web.url("/a"), web.url("/mirror/a")], tmp_path / "a")
     assert (tmp_path / "a").read_bytes() == BYTES
     assert [path for path, _ in web.requests] == ["/a", "/mirror/a"]
 
 
-def test_download_no_address_has_it_error_names_each(web, tmp_path: Path) -> None:
+def test_download_failure_of_all_urls_names_each_url(web, tmp_path: Path) -> None:
     with socket.socket() as unused:  # bound but not listening: connections are refused
         unused.bind(("127.0.0.1", 0))
         refused = f"http://127.0.0.1:{unused.getsockname()[1]}/a"
@@ -119,7 +119,7 @@ CHUNKED = {"Transfer_Encoding": "chunked"}
         (b"", "."),
     ],
 )
-def test_download_reply_that_is_not_the_file_is_rejected(tmp_path: Path, sent: bytes, message: str) -> None:
+def test_download_wrong_reply_is_rejected(tmp_path: Path, sent: bytes, message: str) -> None:
     with replying([sent]) as address, pytest.raises(PipelineError, match=message) as caught:
         https.download([address], tmp_path / "a", checked=False)
     assert "\x1b" not in str(caught.value) and not (tmp_path / "a").exists()
@@ -137,7 +137,7 @@ def test_download_file_changed_between_attempts_starts_over(tmp_path: Path) -> N
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
-def test_download_server_that_caps_ranges_is_asked_for_the_rest(tmp_path: Path) -> None:
+def test_download_continues_after_capped_range(tmp_path: Path) -> None:
     body = b"x" * 300_000
     whole = reply(body=body[:100_000], Content_Length="300000", ETag='"1"')
 
@@ -165,7 +165,7 @@ def test_download_body_longer_than_its_size_is_stopped(tmp_path: Path) -> None:
         assert not list(tmp_path.iterdir())
 
 
-def test_download_trickling_body_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_download_too_slow_body_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(https, "SLOW_SECONDS", 0.25)
     monkeypatch.setattr(https, "ATTEMPTS", 2)
     with replying([reply(body=b"x" * 400, Content_Length="400")], pause=0.002) as address:
@@ -173,7 +173,7 @@ def test_download_trickling_body_is_given_up(tmp_path: Path, monkeypatch: pytest
             https.download([address], tmp_path / "a")
 
 
-def test_published_list_without_end_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_published_list_of_unlimited_size_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(fetch, "MAX_LIST_BYTES", 1000)
     with replying([reply(body=b"800\r\n" + b"x" * 2048, **CHUNKED)]) as address:
@@ -188,7 +188,7 @@ def test_download_invalid_address_is_rejected(tmp_path: Path, url: str, monkeypa
         https.download([url], tmp_path / "a")
 
 
-def test_open_session_https_has_no_way_to_http() -> None:
+def test_open_session_https_cannot_redirect_to_http() -> None:
     with https.open_session("https://a.example/") as session:
         assert session.get_adapter("https://b.example/")
         for elsewhere in ("http://a.example/", "ftp://a.example/", "file:///etc/hostname"):

@@ -66,7 +66,7 @@ def test_fetch_hub_changed_shard_is_rejected_before_any_download(hub, project: P
     assert len(hub.served) == 3 and Path("sources.lock").read_text() == lock
 
 
-def test_fetch_hub_moved_branch_gives_the_new_small_file_and_keeps_large_ones(hub, project: Path) -> None:
+def test_fetch_hub_moved_branch_updates_small_file_and_keeps_large_files(hub, project: Path) -> None:
     run("hub:acme/pages@v1/sample/*")
     hub.files[REPO, "v1"]["sample/notes.txt"] = b"x"
     Path("sources.lock").unlink()
@@ -75,7 +75,7 @@ def test_fetch_hub_moved_branch_gives_the_new_small_file_and_keeps_large_ones(hu
     assert [path for path, _, _ in hub.served[4:]] == ["sample/notes.txt"]
 
 
-def test_fetch_hub_small_file_is_of_the_commit_that_was_listed(hub, project: Path, monkeypatch) -> None:
+def test_fetch_hub_small_file_is_from_listed_commit(hub, project: Path, monkeypatch) -> None:
     listed = fetch.hub.list_files(SourceFile(path="n", url="hub:acme/pages@v1/sample/notes.txt"))
     hub.files[REPO, "other"] = dict(hub.files[REPO, "v1"])
     hub.files[REPO, "v1"] = {"sample/notes.txt": b"later"}
@@ -98,7 +98,7 @@ def test_fetch_hub_listed_path_outside_of_its_folder_is_rejected(hub, project: P
     assert "\x1b" not in str(caught.value) and not hub.served
 
 
-def test_clean_warnings_of_a_hub_reach_the_terminal_without_control_codes(capsys) -> None:
+def test_clean_warnings_removes_control_codes(capsys) -> None:
     from huggingface_hub.utils.logging import get_logger
 
     fetch.hub.clean_warnings()
@@ -140,13 +140,13 @@ def test_fetch_hub_file_of_two_addresses_is_rejected_before_any_download(hub, pr
         ("hub:acme/pages@v1/sample/*.jsonl", r"no such file on the hub: sample/\*\.jsonl"),
     ],
 )
-def test_fetch_hub_missing_is_one_error(hub, project: Path, address: str, message: str) -> None:
+def test_fetch_hub_missing_file_or_revision_is_rejected(hub, project: Path, address: str, message: str) -> None:
     with pytest.raises(PipelineError, match=f"(?s){message}"):
         run(address)
     assert not Path("data/downloads").exists()
 
 
-def test_fetch_hub_token_is_sent_and_a_wrong_one_refused(hub, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fetch_hub_wrong_token_is_rejected(hub, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.token = "secret"
     for token in ("", "wrong"):
         monkeypatch.setenv("HF_TOKEN", token)
@@ -160,14 +160,14 @@ def test_fetch_hub_token_is_sent_and_a_wrong_one_refused(hub, project: Path, mon
     assert not any(b"secret" in path.read_bytes() for path in project.rglob("*") if path.is_file())
 
 
-def test_fetch_hub_token_that_is_no_header_is_not_printed(hub, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fetch_hub_invalid_token_is_not_printed(hub, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_\x0bsecret")
     with pytest.raises(PipelineError, match="cannot list files.*\n.*Bearer …") as caught:
         run("hub:acme/pages@v1/sample/*.parquet")
     assert "secret" not in str(caught.value)
 
 
-def test_fetch_hub_gated_file_of_an_open_list_names_terms_and_login(hub, project: Path, monkeypatch) -> None:
+def test_fetch_hub_gated_file_error_names_terms_and_login(hub, project: Path, monkeypatch) -> None:
     listed = fetch.hub.list_files(SourceFile(path="n", url="hub:acme/pages@v1/sample/notes.txt"))
     hub.token = "secret"
     monkeypatch.setattr(fetch.hub, "list_files", lambda file: listed)
@@ -175,7 +175,7 @@ def test_fetch_hub_gated_file_of_an_open_list_names_terms_and_login(hub, project
         run("hub:acme/pages@v1/sample/notes.txt", "n")
 
 
-def test_fetch_hub_without_network_is_one_error(hub, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fetch_hub_without_network_is_rejected(hub, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.address = "http://127.0.0.1:1"
     hub.use(monkeypatch)
     with pytest.raises(
@@ -204,7 +204,7 @@ def test_source_file_wrong_hub_address_is_rejected(address: str) -> None:
         ("a/b", {"path": "."}, "path . is a folder"),
     ],
 )
-def test_source_file_key_that_a_hub_address_does_not_take_is_rejected(address: str, keys, message: str) -> None:
+def test_source_file_unsupported_key_with_hub_address_is_rejected(address: str, keys, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SourceFile.model_validate({"path": "a", "url": f"hub:acme/pages@v1/{address}".rstrip("/"), **keys})
 

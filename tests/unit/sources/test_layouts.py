@@ -37,14 +37,14 @@ def test_arrange_rotten_tomatoes_last_of_each_label_are_dev(folder: Path):
 
 
 @pytest.mark.parametrize("content", ["", "text,label\na,1\n", "label,source\n1,imdb\n", "text,source\na,other\n"])
-def test_arrange_imdb_another_table_is_rejected(tmp_path: Path, content: str):
+def test_arrange_imdb_table_with_other_columns_is_rejected(tmp_path: Path, content: str):
     (tmp_path / TABLE).write_text(content)
     with pytest.raises(PipelineError, match="unexpected columns or rows in the movie review table"):
         arrange_imdb(tmp_path)
 
 
 @pytest.mark.parametrize("arrange", layouts.LAYOUTS.values())
-def test_layouts_folder_of_other_files_is_unchanged(tmp_path: Path, arrange):
+def test_layouts_leave_folder_with_other_files_unchanged(tmp_path: Path, arrange):
     (tmp_path / "train.tsv").write_text("arranged\n")
     arrange(tmp_path)
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("train.tsv", "arranged\n")]
@@ -56,7 +56,7 @@ def test_arrange_mrpc_one_of_three_files_is_rejected(tmp_path: Path):
         arrange_mrpc(tmp_path)
 
 
-def test_arrange_mrpc_equals_glue(tmp_path: Path):
+def test_arrange_mrpc_split_equals_glue(tmp_path: Path):
     folder = Path(__file__).resolve().parents[3].parent / "shared/data/glue/MRPC"
     if not folder.exists():
         pytest.skip("the real MRPC files are not here")

@@ -81,7 +81,7 @@ def test_extract_full_disk_is_rejected(shelf: Path, tmp_path: Path, monkeypatch:
     assert all(path.name.startswith(".") and path.is_file() for path in (tmp_path / "downloads").iterdir())
 
 
-def test_find_pip_outside_an_environment_without_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_find_pip_falls_back_to_python_outside_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bare = tmp_path / "bare/bin/python"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
     monkeypatch.setattr(sys, "executable", str(bare))
@@ -92,7 +92,7 @@ def test_find_pip_outside_an_environment_without_pip(tmp_path: Path, monkeypatch
     assert subprocess.run([python, "-m", "pip", "--version"], capture_output=True, check=False).returncode == 0
 
 
-def test_find_pip_nowhere_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_find_pip_without_any_pip_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setattr(sys, "_base_executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))

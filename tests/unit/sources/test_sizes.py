@@ -33,7 +33,7 @@ def test_source_size_is_from_catalogue_or_disk(catalogue: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("bytes_of_copy", [None, 3_000_000])
-def test_source_size_of_a_hub_entry_is_assumed_unless_it_says(catalogue: Path, bytes_of_copy: int | None) -> None:
+def test_source_size_of_hub_entry_without_bytes_is_assumed(catalogue: Path, bytes_of_copy: int | None) -> None:
     entry = yaml.safe_load((catalogue / "sources/fineweb-edu-10bt.yaml").read_text())
     entry["files"][0]["bytes"] = bytes_of_copy
     (catalogue / "sources/mine.yaml").write_text(yaml.safe_dump(entry))
@@ -41,7 +41,7 @@ def test_source_size_of_a_hub_entry_is_assumed_unless_it_says(catalogue: Path, b
     assert size.files == (bytes_of_copy or 4.4e9) and ("mine: 4.4 GB assumed" in size.note) == (bytes_of_copy is None)
 
 
-def test_fetched_bytes_count_a_wheel_whole_and_once(catalogue: Path) -> None:
+def test_fetched_bytes_counts_whole_wheel_once(catalogue: Path) -> None:
     files = []
     for name, sha, size in (("a", "a", 1000), ("b", "a", 1000), ("c", "c", 30)):
         wheel = {"checksum": f"sha256:{sha * 64}", "bytes": size, "platforms": ["any"]}

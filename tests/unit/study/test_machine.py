@@ -61,7 +61,7 @@ SPECS = {"tensorboard": ModuleSpec("tensorboard", None, origin="tensorboard.py")
 
 
 @pytest.mark.parametrize("value", ["0", "many"])
-def test_load_machine_value_of_no_allowed_type_is_told_all_of_them(tmp_path, value):
+def test_load_machine_wrong_type_error_lists_allowed_types(tmp_path, value):
     (tmp_path / "machine.yaml").write_text(f"pretrain: {{microbatch_tokens: {value}}}\n")
     with pytest.raises(PipelineError) as caught:
         load_machine(tmp_path / "machine.yaml")
@@ -119,7 +119,7 @@ def test_choose_code_paths_without_avx2_warns_and_changes_nothing(tmp_path, monk
     assert os.environ["ATEN_CPU_CAPABILITY"] == "avx2"
 
 
-def test_choose_code_paths_user_s_mkl_mode_is_kept(monkeypatch):
+def test_choose_code_paths_keeps_mkl_mode_set_by_user(monkeypatch):
     for name in ("MKL_CBWR", *PORTABLE):
         monkeypatch.setenv(name, "COMPATIBLE")
     Machine(portable=False).choose_code_paths()
@@ -129,7 +129,7 @@ def test_choose_code_paths_user_s_mkl_mode_is_kept(monkeypatch):
         assert os.environ["MKL_CBWR"] == "COMPATIBLE" and os.environ["ATEN_CPU_CAPABILITY"] == "avx2"
 
 
-def test_machine_settings_are_no_parameters_of_stages(root):
+def test_machine_settings_make_no_stage_stale(root):
     assert "machine.yaml" not in (root / "dvc.yaml").read_text()
     settings = {*Machine().settings("pretrain"), *Machine().settings("finetune")}
     assert {"threads", "attention", "sharding"} <= settings

@@ -83,7 +83,7 @@ e: true
 """
 
 
-def test_preset_text_replaces_values_with_their_comments(tmp_path: Path) -> None:
+def test_preset_text_replaces_values_and_their_comments(tmp_path: Path) -> None:
     (tmp_path / "sample.yaml").write_text(BASE)
     (tmp_path / "mine.yaml").write_text(
         """\
@@ -224,7 +224,7 @@ def test_documented_keys_have_published_parameters(name: str) -> None:
     assert encoder_parameters(study_of(*documented_sizes()[name])) == DOCUMENTED[name]
 
 
-def test_documented_sizes_are_all_tested() -> None:
+def test_documented_model_sizes_are_all_tested() -> None:
     assert documented_sizes().keys() == DOCUMENTED.keys()
 
 

@@ -40,7 +40,7 @@ def in_a_while(*changes, after=0.2):
 
 
 @pytest.mark.parametrize("table", [LISTED, "", LISTED[:20]])
-def test_read_settled_waits_until_workspace_is_put_back(table):
+def test_read_settled_waits_until_workspace_is_restored(table):
     TABLE.write_text(table)
     Path("params.yaml").write_text("experiment")
     thread = in_a_while(("params.yaml", ""), ("params.yaml", "study"), (TABLE, FREE))
@@ -76,7 +76,7 @@ def test_when_settled_gives_up_when_patience_ends():
     assert when_settled(lambda: 1, patience=0.2) == 1
 
 
-def test_when_settled_looks_again_if_dvc_began_meanwhile():
+def test_when_settled_retries_if_dvc_started_meanwhile():
     looks = []
 
     def look():
@@ -92,7 +92,7 @@ def test_when_settled_looks_again_if_dvc_began_meanwhile():
 
 
 @pytest.mark.parametrize("error", [PipelineError("changed", hint="put it back"), FileNotFoundError("params.yaml")])
-def test_when_settled_raises_only_what_remains(error):
+def test_when_settled_raises_only_persistent_errors(error):
     looks = []
 
     def look():
@@ -107,7 +107,7 @@ def test_when_settled_raises_only_what_remains(error):
     assert len(looks) == 2
 
 
-def test_load_study_reads_study_and_not_experiment(root):
+def test_load_study_does_not_read_values_of_experiment(root):
     study = preset_text("test", root / "workflow/presets")
     TABLE.write_text(LISTED)
     Path("params.yaml").write_text(study.replace("mask_prob: 0.15", "mask_prob: 0.4"))

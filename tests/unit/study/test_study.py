@@ -122,7 +122,7 @@ def test_check_study_contradicting_values_of_a_section_are_rejected(key: str, va
         ("pretrain.betas", [0.9], "add it"),
     ],
 )
-def test_check_study_hint_has_words_of_the_file(key: str, value: Any, hint: str) -> None:
+def test_check_study_hint_uses_yaml_terms(key: str, value: Any, hint: str) -> None:
     with pytest.raises(PipelineError) as caught:
         check_study(changed(key, value))
     assert caught.value.hint.startswith(hint) and not re.search("Input|valid dict|tuple|key]", str(caught.value))
@@ -250,7 +250,7 @@ def test_check_study_gap_among_phases_is_rejected() -> None:
         check_study(changed("pretrain.steps.phase4", 5))
 
 
-def test_dump_of_sections_without_optional_keys_lacks_them() -> None:
+def test_dump_omits_unset_optional_keys() -> None:
     """They are recorded in the results of every study."""
     study = check_study(SAMPLE)
     assert {*study.model.model_dump(), *study.pretrain.model_dump()} == {*SAMPLE["model"], *SAMPLE["pretrain"]}
@@ -319,7 +319,7 @@ def test_recipe_of_a_task_inherits_from_defaults() -> None:
 
 
 @pytest.mark.parametrize(("written", "epochs"), [(None, (3,)), (5, (5,)), ([5, 9], (5, 9))])
-def test_recipe_of_random_weights_is_the_pretrained_ones_or_their_own(written: Any, epochs: tuple[int, ...]) -> None:
+def test_recipe_of_random_weights_defaults_to_pretrained_recipe(written: Any, epochs: tuple[int, ...]) -> None:
     recipe = check_study(changed("finetune.defaults.random_epochs", written)).finetune.recipe("cola")
     random = recipe.starting_from("random")
     assert random.epochs == epochs and random.learning_rates == recipe.learning_rates
@@ -375,7 +375,7 @@ def test_read_yaml_merge_marker_is_rejected_with_its_line(tmp_path: Path, marker
     ],
 )
 @pytest.mark.parametrize("load", [load_study, load_machine])
-def test_load_value_in_two_places_is_rejected_with_its_line(
+def test_read_yaml_alias_is_rejected_with_its_line(
     tmp_path: Path, text: str, sign: str, line: int, load: Callable[[Path], object]
 ) -> None:
     path = tmp_path / "some.yaml"
@@ -392,7 +392,9 @@ def test_load_value_in_two_places_is_rejected_with_its_line(
         ("# =======\nseed: 1 # <<<<<<< here\n", {"seed": 1}),
     ],
 )
-def test_read_yaml_signs_in_text_and_comments_are_accepted(tmp_path: Path, text: str, values: dict[str, Any]) -> None:
+def test_read_yaml_alias_signs_in_text_and_comments_are_accepted(
+    tmp_path: Path, text: str, values: dict[str, Any]
+) -> None:
     path = tmp_path / "params.yaml"
     path.write_text(text)
     assert read_yaml(path) == values
@@ -410,7 +412,7 @@ def test_load_study_file_without_study_is_rejected(tmp_path: Path, text: str | N
         load_study(path)
 
 
-def test_sample_has_no_key_that_dvc_ignores():
+def test_sample_preset_has_no_key_that_dvc_ignores():
     """DVC's run-cache drops ``size`` and ``nfiles`` at any depth (dvc/stage/cache.py, _get_cache_hash)."""
     keys = {part for key in keys_in(SAMPLE) for part in key.split(".")}
     assert len(keys) > 80 and not keys & {"size", "nfiles"}

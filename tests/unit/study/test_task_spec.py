@@ -23,7 +23,7 @@ def test_load_spec_titles_and_submission_files_are_unique():
     assert all(test_file != file for _, test_file, file in tests)
 
 
-def test_task_spec_layout_of_test_file():
+def test_task_spec_layout_of_test_file_has_no_label():
     cola, mnli = load_spec("cola"), load_spec("mnli")
     assert (cola.layout().header, cola.layout().columns.required) == (False, (4, 2))
     assert (cola.layout("cola", test=True).header, cola.layout("cola", test=True).columns.required) == (
@@ -83,7 +83,7 @@ def test_load_spec_invalid_declaration_is_rejected_with_key(catalogue: Path, ent
 
 @pytest.mark.parametrize("column", ["0", "-1", "1.5", "true", "[a]", "null"])
 @pytest.mark.parametrize("key", ["texts", "label"])
-def test_load_spec_impossible_column_is_rejected_in_words(catalogue: Path, column: str, key: str):
+def test_load_spec_invalid_column_is_rejected_with_readable_message(catalogue: Path, column: str, key: str):
     columns = {"texts": "[1]", "label": "2"} | {key: f"[{column}]" if key == "texts" else column}
     entry = f"kind: tagging\nlabels: [O, B-X]\ncolumns: {{texts: {columns['texts']}, label: {columns['label']}}}\n"
     scores = "scores: {mine: {title: Mine, file: dev.txt, metrics: [accuracy]}}\n"

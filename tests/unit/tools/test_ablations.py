@@ -41,7 +41,7 @@ def test_ready_yields_one_experiment_of_each_pretraining() -> None:
     assert len(list(ablations.ready(table("table8").experiments, set(), set()))) == 5
 
 
-def test_ready_yields_the_others_once_one_is_done() -> None:
+def test_ready_yields_experiments_that_share_a_finished_pretraining() -> None:
     assert names({"table5-ltr"}, {"table5-no-nsp"}) == ["table5-ltr-bilstm"]
     assert names({"table5-ltr-bilstm"}, {"table5-no-nsp"}) == ["table5-ltr"]
     figure5 = table("figure5").experiments
@@ -90,7 +90,7 @@ def studies(name: str, scale: str = "bert-base") -> dict[str, Study]:
     return {experiment.name: check_study(apply(experiment.changes, preset(scale))) for experiment in settings}
 
 
-def test_table_names_include_the_papers() -> None:
+def test_table_names_include_tables_of_paper() -> None:
     expected = {"table5", "table6", "table8", "figure5", "mask_rates", "baselines", "family", "electra", "distillation"}
     assert set(TABLES) == expected
 
@@ -101,7 +101,7 @@ def test_read_table_experiments_of_a_small_study_are_valid(name: str) -> None:
         assert experiment.name.startswith(f"{name}-")
 
 
-def test_table6_sizes_are_the_papers() -> None:
+def test_table6_sizes_equal_paper() -> None:
     sizes = {}
     for name, study in studies("table6").items():
         model = study.model
@@ -110,7 +110,7 @@ def test_table6_sizes_are_the_papers() -> None:
     assert sizes == PAPER_SIZES
 
 
-def test_figure5_steps_are_the_papers_and_saved() -> None:
+def test_figure5_steps_equal_paper_and_are_saved() -> None:
     for name, study in studies("figure5").items():
         step = 10 * int(name[-3:])
         folder = f"models/pretrained/phase1/steps/{step}000" if step < 1000 else "models/pretrained/phase2"
@@ -153,7 +153,7 @@ def test_read_table_unknown_key_names_the_experiment(tmp_path: Path) -> None:
         read_table("mine", preset("sample"), tmp_path)
 
 
-def test_main_prints_commands_and_the_papers_scores(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_main_prints_commands_and_scores_of_paper(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command_line.main(["ablations", "table5"]) == 0
     lines = capsys.readouterr().out.splitlines()
     commands = [line for line in lines if line.startswith("dvc exp run --queue -n table5-")]
@@ -191,7 +191,7 @@ def test_flops_of_bert_equal_the_formula(raw):
 
 
 @pytest.mark.parametrize("table", ["baselines", "family", "distillation"])
-def test_read_table_equal_compute_has_the_studys_flops(raw, table):
+def test_read_table_equal_compute_experiments_have_flops_of_study(raw, table):
     study, steps = check_study(raw), []
     for experiment in read_table(table, raw, ROOT / FOLDER).experiments:
         changed = check_study(apply(experiment.changes, raw))
@@ -205,7 +205,7 @@ def test_read_table_equal_compute_has_the_studys_flops(raw, table):
 
 
 @pytest.mark.parametrize("objective", ["distilbert", "tinybert"])
-def test_flops_teacher_counts_a_third(raw, objective, tmp_path):
+def test_flops_of_teacher_are_a_third_of_training(raw, objective, tmp_path):
     """Of the study's own model where the folder is not there; else of the sizes that it says."""
     study = check_study(raw)
     changes = {"pretrain.objective": objective, "pretrain.teacher": str(tmp_path), "examples.pair_objective": "none"}

@@ -56,13 +56,13 @@ def test_doctor_runs_on_the_standard_library_alone(root: Path, project: Path) ->
         ({"python": "3.15.0"}, PROBLEM),
     ],
 )
-def test_versions_are_those_that_pyproject_allows(changes: dict[str, str | None], state: str) -> None:
+def test_check_versions_reports_versions_outside_pyproject_range(changes: dict[str, str | None], state: str) -> None:
     finding = doctor.check_versions(doctor.installed_versions() | changes)
     assert finding.state == state
     assert state == OK or any(name in finding.message for name in changes)
 
 
-def test_small_machine_is_told_for_a_large_study() -> None:
+def test_check_memory_and_disk_too_small_for_study_are_reported() -> None:
     base, small = load_preset("bert-base"), load_preset("sample")
     assert doctor.check_memory(base, available=1e9).state == WARNING
     assert doctor.check_memory(small, available=8e9).state == OK
@@ -70,7 +70,7 @@ def test_small_machine_is_told_for_a_large_study() -> None:
     assert [doctor.check_disk(small, free=free).state for free in (0.3e9, 2e9, 4e9)] == [PROBLEM, WARNING, OK]
 
 
-def test_check_sources_all_parts_are_not_looked_up() -> None:
+def test_check_sources_does_not_request_list_of_all_parts() -> None:
     study = load_preset("bert-base")
     corpus = study.corpus.model_copy(update={"sources": {"wikipedia": study.corpus.sources["wikipedia"]}})
     assert doctor.check_sources(study.model_copy(update={"corpus": corpus})).state == OK
@@ -94,7 +94,7 @@ def test_check_start_model_that_does_not_fit_is_a_problem(project: Path) -> None
         (PermissionError(errno.EACCES, "Permission denied", "data/own/train.tsv"), PROBLEM),
     ],
 )
-def test_run_check_failure_is_a_finding(error: Exception, state: str) -> None:
+def test_run_check_exception_becomes_finding(error: Exception, state: str) -> None:
     def check(study: object) -> doctor.Finding:
         raise error
 
@@ -102,7 +102,7 @@ def test_run_check_failure_is_a_finding(error: Exception, state: str) -> None:
     assert (finding.check, finding.state) == ("memory", state)
 
 
-def test_usable_memory_is_what_a_container_may_use(tmp_path: Path) -> None:
+def test_usable_memory_respects_container_limit(tmp_path: Path) -> None:
     (tmp_path / "max").write_text("2000000000\n")
     (tmp_path / "none").write_text("max\n")
     assert doctor.usable_memory([tmp_path / "max"]) == 2e9

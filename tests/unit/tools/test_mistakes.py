@@ -171,7 +171,7 @@ def leaves(value, path=()):
             yield from leaves(inner, (*path, key))
 
 
-def test_check_study_any_value_of_any_key_is_taken_or_rejected(root):
+def test_check_study_any_value_of_any_key_is_accepted_or_rejected(root):
     study = yaml.safe_load((root / "workflow/presets/sample.yaml").read_text(encoding="utf-8"))
     rejected = 0
     for path in leaves(study):
@@ -224,7 +224,7 @@ def test_command_system_error_is_explained_and_bug_is_raised(folder, capsys, mon
         (OSError(errno.EIO, "Input/output error", "from/a"), None),
     ],
 )
-def test_explain_failed_copy_of_a_folder_is_one_sentence(tmp_path, monkeypatch, error, expected):
+def test_explain_failed_folder_copy_is_pipeline_error(tmp_path, monkeypatch, error, expected):
     monkeypatch.chdir(tmp_path)
     Path("from").mkdir()
     Path("from/it's.txt").touch()
@@ -238,7 +238,7 @@ def test_explain_failed_copy_of_a_folder_is_one_sentence(tmp_path, monkeypatch, 
     assert explained is None if expected is None else str(explained).startswith(expected)
 
 
-def test_explain_other_failure_of_shutil_is_a_bug():
+def test_explain_other_shutil_error_is_a_bug():
     assert command.explain(shutil.Error("Destination path 'a' already exists")) is None
     assert command.explain(shutil.SameFileError("a and b are the same file")) is None
 

@@ -79,7 +79,7 @@ WRONG_TEXTS: list[tuple[str, bytes, dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("name", "content", "changes", "state", "message"), WRONG_TEXTS, ids=size_of_bytes)
-def test_check_sources_wrong_text_is_named(
+def test_check_sources_invalid_text_is_named(
     study: Callable[..., Study], name: str, content: bytes, changes: dict[str, Any], state: str, message: str
 ) -> None:
     (TEXT / name).write_bytes(content)
@@ -100,7 +100,7 @@ def test_check_sources_wrong_text_is_named(
     ],
     ids=size_of_bytes,
 )
-def test_check_sources_right_text_passes(
+def test_check_sources_valid_text_is_accepted(
     study: Callable[..., Study], name: str, content: bytes, changes: dict[str, Any]
 ) -> None:
     (TEXT / name).parent.mkdir(exist_ok=True)
@@ -143,7 +143,7 @@ def find(study: Callable[..., Study], task: dict[str, Any], train: bytes, dev: s
 
 
 @pytest.mark.parametrize("kind", GOOD_TASKS)
-def test_check_sources_right_files_pass(study: Callable[..., Study], kind: str) -> None:
+def test_check_sources_valid_files_are_accepted(study: Callable[..., Study], kind: str) -> None:
     task, content = GOOD_TASKS[kind]
     assert find(study, task, content.encode(), content) == Finding(
         "sources", OK, "files of your own, if there are any, can be read"

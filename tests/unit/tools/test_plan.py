@@ -56,7 +56,7 @@ def test_stages_of_equal_dvc_yaml(root: Path) -> None:
     assert ["code", *amounts(load_preset("sample"))] == list(stages)
 
 
-def test_stages_of_a_third_phase_count_its_length_and_batch() -> None:
+def test_stages_of_third_phase_use_its_length_and_batch_size() -> None:
     two = load_preset("sample")
     steps, later = {"phase1": 400, "phase2": 1600, "phase3": 100}, {"phase3": {"after": "phase2"}}
     later["phase3"]["train_batch_size"] = 8
@@ -115,13 +115,13 @@ def test_make_objective_start_model_has_its_own_sizes(tmp_path: Path) -> None:
     assert amounts(fetched)["start_model"].fetched == 83_506_384
 
 
-def test_plan_sample_takes_the_readmes_minutes(planned: Callable[..., Any]) -> None:
+def test_plan_sample_time_is_at_most_stated_in_readme(planned: Callable[..., Any]) -> None:
     totals = planned("--cores", "2", *CPU)["totals"]
     assert 5 * MINUTE < totals["seconds"] < 14 * MINUTE
     assert totals["jobs"] == 40 and totals["cost"] is None
 
 
-def test_plan_gpus_cost_their_training_hours(planned: Callable[..., Any]) -> None:
+def test_plan_gpu_cost_counts_training_hours_only(planned: Callable[..., Any]) -> None:
     rows = planned("--preset", "bert-base", "--price", "2", *GPU)["stages"]
     assert sum(row["cost"] for row in rows) == pytest.approx(
         2 * 8 * sum(row["seconds"] for row in rows if row["flops"]) / 3600
@@ -166,7 +166,7 @@ def test_plan_table_fits_100_columns(planned: Callable[..., Any], capsys: Any, a
     assert len({len(line) for line in lines[2:20]}) == 1  # no cell pushed its neighbours aside
 
 
-def test_amount_is_readable() -> None:
+def test_amount_has_one_decimal_and_unit() -> None:
     values = {0: "-", 999: "999.0 ", 1_696_448: "1.7 M", 25e9: "25.0 G", 32.7e12: "32.7 T", 1.77e19: "1.8e19"}
     assert [amount(value) for value in values] == list(values.values())
 

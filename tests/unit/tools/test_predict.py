@@ -52,7 +52,7 @@ def test_predict_prints_what_the_predictor_returns(study, call, capsys):
     assert [row["id"] for row in rows] == ["0", "1"] and set(rows[0]["probabilities"]) == {"0", "1"}
 
 
-def test_predict_copied_folder_and_standard_input_write_the_same_file(study, call, capsys, monkeypatch, tmp_path):
+def test_predict_from_standard_input_equals_predict_from_file(study, call, capsys, monkeypatch, tmp_path):
     copied = shutil.copytree("models/finetuned/sst2/3/kept-model", tmp_path / "elsewhere")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(TEXTS).encode())))
@@ -80,6 +80,6 @@ def test_predict_copied_folder_and_standard_input_write_the_same_file(study, cal
         (("sst2", "texts.txt", "--model", "models/pretrained/phase2"), "not a fine-tuned model"),
     ],
 )
-def test_predict_mistake_is_one_sentence(study, call, given, message):
+def test_predict_invalid_argument_is_rejected_with_one_error(study, call, given, message):
     with pytest.raises(PipelineError, match=message):
         call(tool, *given)

@@ -98,7 +98,7 @@ def test_as_text_joins_subwords_and_marks_predictions(study):
     assert "\033[1;31m" in show.as_text(made, load_tokenizer("data/vocabulary"), 0, colour=True)[0]
 
 
-def test_show_examples_clm_prints_plain_text(left_to_right, call, capsys):
+def test_show_examples_clm_prints_text_without_masks(left_to_right, call, capsys):
     """Every word is predicted and none is masked: the text stands there as it is."""
     call(show, "--example", "3")
     printed = capsys.readouterr().out
@@ -118,7 +118,7 @@ def test_shown_examples_clm_predicts_every_next_token(left_to_right):
         assert {piece["fate"] for piece in segment} == {"next"}
 
 
-def test_shown_examples_name_their_pair(study):
+def test_show_examples_prints_pair_label(study):
     examples, tokenizer = opened(), load_tokenizer("data/vocabulary")
     labels = {example["example"]: example["pair"] for example in shown_examples(examples, tokenizer, seed=1)}
     for number, pair in labels.items():
@@ -126,7 +126,7 @@ def test_shown_examples_name_their_pair(study):
         assert pair == ("B is a random text" if random else "B follows A")
 
 
-def test_open_study_examples_of_roberta_draw_no_padding_at_random(validated):
+def test_open_study_examples_roberta_random_tokens_are_never_padding(validated):
     edit_params({"mask_ratio: 0.8": "mask_ratio: 0.0", "random_ratio: 0.1": "random_ratio: 0.9"})
     edit_params({"architecture: bert": "architecture: roberta"})
     study, tokenizer = load_study(), load_tokenizer("data/vocabulary")
@@ -211,7 +211,7 @@ def test_export_parquet_validation_examples_give_the_validation_loss(validated, 
     assert torch.cat(losses).mean().item() == pytest.approx(expected["mlm_loss"], rel=1e-6)
 
 
-def test_export_parquet_left_to_right_labels_are_the_tokens_themselves(left_to_right, call):
+def test_export_parquet_causal_labels_equal_tokens(left_to_right, call):
     call(export, "pq", "--format", "parquet")
     row = pd.read_parquet("pq/examples-00000.parquet").iloc[3]
     assert row["labels"][0] == -100 and row["labels"][1:].tolist() == row["input_ids"][1:].tolist()

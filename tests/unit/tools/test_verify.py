@@ -54,7 +54,7 @@ def trained(study):
     return study
 
 
-def test_verify_starts_from_an_intact_model_and_exits_with_2_for_others(trained, call, capsys):
+def test_verify_starts_replay_from_intact_model_and_exits_with_2_for_damaged(trained, call, capsys):
     (PHASE1 / "steps/2/model.safetensors").write_bytes(b"")
     assert call(tool, PHASE1, PHASE1 / "steps/2") == 2
     one, two = capsys.readouterr().out.splitlines()

@@ -34,7 +34,7 @@ def test_fill_mask_two_masks_gives_the_candidates_of_transformers(folder):
         assert sum(p for _, p in candidates) == pytest.approx(1, abs=1e-5)
 
 
-def test_fill_mask_prints_a_line_a_candidate(folder, call, capsys):
+def test_fill_mask_prints_one_line_per_candidate(folder, call, capsys):
     call(tool, "the [MASK] sat on the [MASK]", "--model", folder, "--top", 3)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "[MASK] 1" and lines[4] == "[MASK] 2" and len(lines) == 8
@@ -56,11 +56,11 @@ def test_fill_mask_bad_argument_is_rejected(folder, call, text, more, message):
         call(tool, text, "--model", folder, *more)
 
 
-def test_fill_mask_text_of_the_longest_length_is_accepted(folder):
+def test_fill_mask_text_of_maximum_length_is_accepted(folder):
     assert len(fill(folder, "[MASK] " + "cat " * 9, 1)) == 1
 
 
-def test_fill_mask_special_token_in_a_text_is_text(folder):
+def test_fill_mask_special_token_in_text_is_plain_text(folder):
     one, two = (fill(folder, text, 5) for text in ("[MASK] [SEP]", "[MASK] x"))
     # [SEP] became three unknown subwords, not the end of the text.
     assert one != two
@@ -84,7 +84,7 @@ def set_config(folder, **values):
         (lambda folder: set_config(folder, vocab_size=5), "more entries than the model: .*13, of 5 ids"),
     ],
 )
-def test_fill_mask_model_that_fills_no_mask_is_rejected(folder, call, spoil, message):
+def test_fill_mask_model_without_mlm_head_is_rejected(folder, call, spoil, message):
     spoil(folder)
     with pytest.raises(PipelineError, match=message):
         call(tool, "the [MASK]", "--model", folder)

@@ -105,7 +105,7 @@ def write_config(folder, **values) -> None:
         ({"do_lower_case": True}, "x", ("--cased",), False, False),
     ],
 )
-def test_import_case_follows_config_option_or_vocabulary(
+def test_import_lowercase_follows_option_config_or_vocabulary(
     folder, call, tmp_path, caplog, output, entry, options, lowercase, guessed
 ):
     vocabulary = (folder / "vocab.txt").read_text().splitlines()
