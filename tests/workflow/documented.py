@@ -80,7 +80,7 @@ EXPERIMENT = "test_dvc_exp_run_of_mask_prob_runs_pretraining_and_later_stages"
 COMMENTS = "test_machine_yaml_comments_and_tools_make_no_stage_stale"
 ELSEWHERE = {
     **dict.fromkeys(SECOND_CHECKOUT, f"{TOY}::test_second_checkout_with_shared_cache_runs_no_stage"),
-    **dict.fromkeys(READ_ONLY_CACHE[:2], f"{TOY}::test_cache_of_another_user_is_used_as_remote"),
+    **dict.fromkeys(READ_ONLY_CACHE[:2], f"{TOY}::test_cache_of_another_user_is_linked_or_used_as_remote"),
     CLEAR_KILLED: f"{TOY}::test_killed_experiments_are_cleared",
     "snakemake --cores 2 all": f"{REAL}::{BOTH}",
     "snakemake -n all": f"{REAL}::{BOTH}",

@@ -625,7 +625,7 @@ def test_output_edited_by_hand_is_restored(study: Project) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="only root becomes another user")
-def test_cache_of_another_user_is_used_as_remote(study: Project) -> None:
+def test_cache_of_another_user_is_linked_or_used_as_remote(study: Project) -> None:
     """The other user may read all, since Python and the tests' folders may be root's alone, and writes what is its."""
     shared, mine, user = study.path.parent / "shared", study.path.parent / "mine", "65534"
     (study.path / ".dvc/cache").rename(shared)

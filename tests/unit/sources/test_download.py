@@ -111,11 +111,11 @@ def test_find_parts_unfinished_dump_is_an_error(web: Any, project: Path, missing
     [("enwiki", ALL_PARTS, True), ("enwiki", ("1-p1p41242",), False), ("simplewiki", ALL_PARTS, False),
      ("own-wikipedia", ALL_PARTS, False), ("novels-sample", (), False)],
 )  # fmt: skip
-def test_wants_all_parts_is_false_if_a_part_is_called_all(entry: str, parts: tuple[str, ...], expected: bool) -> None:
+def test_wants_all_parts_unless_a_part_is_called_all(entry: str, parts: tuple[str, ...], expected: bool) -> None:
     assert wants_all_parts(load_source(SOURCES, entry), parts) is expected
 
 
-def test_run_all_parts_makes_a_folder_per_part(tmp_path: Path) -> None:
+def test_part_names_all_parts_are_downloaded_folders(tmp_path: Path) -> None:
     for part in ("2-p3p4", "1-p1p2"):
         (tmp_path / part).mkdir()
         (tmp_path / part / "source.json").touch()

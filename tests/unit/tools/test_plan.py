@@ -115,7 +115,7 @@ def test_make_objective_start_model_has_its_own_sizes(tmp_path: Path) -> None:
     assert amounts(fetched)["start_model"].fetched == 83_506_384
 
 
-def test_plan_sample_time_is_at_most_stated_in_readme(planned: Callable[..., Any]) -> None:
+def test_plan_sample_takes_5_to_14_minutes(planned: Callable[..., Any]) -> None:
     totals = planned("--cores", "2", *CPU)["totals"]
     assert 5 * MINUTE < totals["seconds"] < 14 * MINUTE
     assert totals["jobs"] == 40 and totals["cost"] is None

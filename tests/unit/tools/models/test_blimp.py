@@ -21,7 +21,7 @@ def pairs(tmp_path):
     return tmp_path / "pairs"
 
 
-def test_blimp_bfloat16_scores_equal_float32(call, folder, pairs, tmp_path, capsys):
+def test_blimp_bfloat16_accuracy_is_close_to_float32(call, folder, pairs, tmp_path, capsys):
     figures = {}
     for precision in ("float32", "bfloat16"):
         output = tmp_path / f"{precision}.json"
