@@ -289,7 +289,8 @@ def keep_by_host(table: Path) -> None:
             state = target.lstat()
             if not stat.S_ISREG(state.st_mode) or state.st_uid != os.getuid():
                 raise FatalError(
-                    f"{target} belongs to another user, so DVC must not write there. When no stage runs: rm {table}"
+                    f"{target} is a link or belongs to another user, so DVC must not write there. "
+                    f"When no stage runs: rm {table}"
                 )
         return
     target = Path(prefix + secrets.token_hex(8))

@@ -181,7 +181,7 @@ def test_rwlock_table_of_another_user_is_rejected(
     else:
         target.touch()
         os.chown(target, FIRST, FIRST)
-    with pytest.raises(SystemExit, match=f"{target} is not a file of yours.*rm {table}"):
+    with pytest.raises(SystemExit, match=f"{target} is a link or belongs to another user.*rm {table}"):
         bridge.keep_by_host(table)
     assert mine.read_text() == "mine"
 

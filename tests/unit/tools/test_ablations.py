@@ -56,7 +56,7 @@ def test_main_queue_adds_missing_experiments_to_dvc(project: Path, capsys: pytes
         subprocess.run(words, shell=True, check=True)
     queue = ["ablations", "--queue", "--only", "table5-ltr", "table5-ltr-bilstm", "distillation-tinybert-1"]
     assert command_line.main(queue) == 0
-    assert "distillation-tinybert-1: left out" in capsys.readouterr().out
+    assert "distillation-tinybert-1: skipped" in capsys.readouterr().out
     assert ablations.unfinished() == {"table5-ltr"} and ablations.finished() == set()
     assert command_line.main(queue) == 0
     assert ablations.unfinished() == {"table5-ltr"}
