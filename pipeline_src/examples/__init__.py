@@ -1,1 +1,1 @@
-"""From documents to token ids and sentence pairs."""
+"""Turn documents into token ids, and token ids into training examples."""

@@ -1,8 +1,8 @@
-"""Stage ``build_examples``: the sample index of each phase.
+"""Stage ``build_examples``: write a table of training examples for each phase.
 
-``data/examples/<phase>/<split>.npy`` is a table of examples (``SAMPLE_INDEX``), ordered by document and pass; with
-shares of the sources (``shares.py``), by source, document and pass. It has the starts of an example's segments in the
-split's token store, their lengths, and the pair's label. It has no masks: loading a batch samples them.
+``data/examples/<phase>/<split>.npy`` has one row per example (dtype ``SAMPLE_INDEX``): where its segments start in the
+split's token store, how long they are, and the pair's label. Rows are ordered by document and pass. If the sources have
+shares (``shares.py``), they are ordered by source first. Masks are not stored, but sampled when a batch is loaded.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from pipeline_src.examples.shares import sample_sources, select_examples, shares
 from pipeline_src.examples.token_store import SPLITS, TokenStore, read_sample_index, write_sample_index
 from pipeline_src.study.data import ExamplesParams
 
-# Tokens in the documents that are processed together: some hundred MB of memory.
+# Number of tokens that one worker processes at once. It then needs a few hundred MB of memory.
 TOKENS_PER_BLOCK = 1 << 24
 
 
 def run(*, seed: int, examples: ExamplesParams) -> None:
-    """Read ``data/tokens``, write ``data/examples/<phase>``."""
+    """Read ``data/tokens`` and write ``data/examples/<phase>``."""
     with_shares = shares_are_set(examples)
     shape: dict[str, Any] = {"marks": {"single": int, "pair": int}}
     if with_shares:
@@ -78,25 +78,29 @@ def run(*, seed: int, examples: ExamplesParams) -> None:
                     index = with_full_length(read_sample_index(path), full_share, rules, key)
                     about[split], about["sha256"][split] = write_sample_index(path, iter([index]))
                 if not about[split]:
-                    raise PipelineError("no sentence pairs", f"{phase}, {split}", where=TOKENS, hint="give more text")
+                    raise PipelineError(
+                        "no examples could be made", f"{phase}, {split}", where=TOKENS, hint="add more text"
+                    )
                 log.info("%s, %s: %d examples", phase, split, about[split])
         write_json(folder / "manifest.json", manifest)
 
 
 def pass_keys(seed: int, phase: str, passes: int, *source: str) -> list[int]:
-    # The random numbers' key for each pass over the text, or over the text of one source.
+    # One random number key for each pass over the whole text or, if `source` is given, over that source's text.
     return [derive_seed(seed, "pairs", phase_key(phase), number, *source) for number in range(passes)]
 
 
 def with_full_length(index: np.ndarray, share: float, rules: PairRules, key: int) -> np.ndarray:
-    # Leaves some shorter examples out, so that at least `share` of the examples have the full length.
+    # Drop random shorter examples until at least the fraction `share` of the examples has the full length.
     lengths = index["a_length"].astype(np.int64) + index["b_length"]
     is_full = lengths == rules.max_text_length
     full = np.flatnonzero(is_full)
     if not len(full):
-        hint = "lower the length, or give longer documents"
+        hint = "lower examples.max_seq_length, or add longer documents"
         where = "examples.full_length_share"
-        raise PipelineError("no document fills the length", rules.length, where=where, hint=hint)
+        raise PipelineError(
+            "no document is long enough for a full-length example", rules.length, where=where, hint=hint
+        )
     short = np.flatnonzero(~is_full)
     # With a share of 0.8, 100 full examples allow 25 shorter ones.
     count = min(len(short), math.floor(len(full) * (1 - share) / share))
@@ -119,18 +123,21 @@ def _sample_source(
 def draw_samples(
     store: TokenStore, streams: Sequence[int], rules: PairRules, label: str, workers: int | None = None
 ) -> Iterator[np.ndarray]:
-    """Yield the examples of every document in every pass, in order, in blocks of dtype ``SAMPLE_INDEX``.
+    """Yield the examples of every document and pass, in blocks of dtype ``SAMPLE_INDEX``.
 
-    ``streams``: a key per pass. Random numbers are keyed by (pass, document, example), so workers do not change them.
+    Args:
+        streams: one random number key for each pass. Random numbers depend only on pass, document and example, so the
+            examples are the same for any number of workers.
+        label: what the progress bar shows.
     """
     # A block begins with the first document that starts at or after a multiple of TOKENS_PER_BLOCK. A document longer
-    # than that spans several multiples; np.unique drops the empty blocks.
+    # than TOKENS_PER_BLOCK spans several multiples, which would give empty blocks. np.unique removes them.
     starts = store.sentences[store.documents]
     multiples = range(starts[0], starts[-1], TOKENS_PER_BLOCK)
     edges = np.unique(np.searchsorted(starts, [*multiples, starts[-1]])).tolist()
     blocks = list(pairwise(edges))
     if len(blocks) == 1:
-        # Starting processes would take longer than the work.
+        # Starting worker processes would take longer than sampling one block here.
         workers = 1
     sample = partial(_sample_block, store, rules, streams)
     with Progress(f"pairing sentences, {label}", len(store), "document") as progress:

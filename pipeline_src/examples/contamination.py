@@ -1,9 +1,10 @@
-"""Contamination: how much of a text occurs in the training corpus, as runs of 13 words (Brown et al. 2020, app. C).
+"""Find runs of 13 words that evaluation texts share with the training corpus (Brown et al. 2020, appendix C).
 
-Works on blocks of token ids: a word is the hash of its subwords, a run the hash of its words. Punctuation does not
-count, nor does case in an uncased vocabulary. It is reported; ``corpus.decontaminate: remove`` also drops the training
-documents, where Brown et al. cut out the passage. For that, ``download_tasks`` writes the texts of the evaluation sets;
-otherwise their file is empty, so that another list of tasks makes no token stale.
+Text is compared as token ids: a word is the hash of its subwords, and a run is the hash of its 13 words. Punctuation is
+ignored, and so is case if the vocabulary is uncased. The overlap is always reported. With
+``corpus.decontaminate: remove``, the training documents that share a run are also dropped, whereas Brown et al. removed
+only the shared passage. The stage ``download_tasks`` writes the texts of the evaluation sets only for this setting.
+Without it, their file is empty, so that a change to the list of tasks does not invalidate the tokens.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ from pipeline_src.text.words import is_unspaced
 from pipeline_src.tokenizer.load import kind_of
 
 RUN_WORDS = 13
-# Tokens whose runs are hashed at once.
+# Number of tokens whose runs are hashed at once.
 BLOCK_TOKENS = 1 << 22
-# The first bits of a hash, looked up in a table, exclude most runs without a search.
+# A table over the first FILTER_BITS bits of a hash rules out most runs, so that few need a binary search.
 FILTER_BITS = 24
 _SUBWORD = derive_seed("overlap", "piece")
 _WORD = derive_seed("overlap", "word")
 
 
 def sorted_unique(values: np.ndarray) -> np.ndarray:
-    # As np.unique, whose hash table takes 40 times as long for millions of numbers (numpy 2.4.6).
+    # Same result as np.unique, which uses a hash table that is 40 times slower for millions of numbers (numpy 2.4.6).
     values = np.sort(values)
     is_new = np.ones(len(values), bool)
     is_new[1:] = values[1:] != values[:-1]
@@ -43,11 +44,11 @@ def sorted_unique(values: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Words:
-    """How the subwords of a vocabulary make up words.
+    """Rules that group the subwords of a vocabulary into words.
 
     Attributes:
-        continues: whether an id continues a word, bool [vocab_size].
-        written: whether it has a letter or digit, bool [vocab_size].
+        continues: for each id, whether the subword continues a word, bool [vocab_size].
+        written: for each id, whether the subword contains a letter or digit, bool [vocab_size].
     """
 
     continues: np.ndarray
@@ -61,20 +62,20 @@ class Words:
         for subword, number in tokenizer.get_vocab().items():
             letters = kind.spelt(subword)
             written[number] = any(map(str.isalnum, letters))
-            # Between the spaces of Chinese or Thai are whole sentences, so each subword counts as a word there.
+            # Chinese and Thai have no spaces between words, so each of their subwords counts as a word.
             if is_unspaced(letters):
                 continues[number] = False
         return cls(continues, written)
 
     def runs(self, ids: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return every run of 13 words within one text.
+        """Hash every run of 13 consecutive words that lies within one text.
 
         Args:
-            ids: texts end to end, [tokens].
-            starts: start of each text, ascending, int64 [texts].
+            ids: token ids of all texts, concatenated, [tokens].
+            starts: index in ``ids`` of each text's first token, ascending, int64 [texts].
 
         Returns:
-            Hashes of the runs, uint64 [runs], and the index of each run's text, int64 [runs].
+            A hash for each run, uint64 [runs], and the index of the text that the run is in, int64 [runs].
         """
         positions = np.flatnonzero(self.written[ids])
         if not len(positions):
@@ -93,7 +94,7 @@ class Words:
         with np.errstate(over="ignore"):
             words = np.add.reduceat(hashes, first)
         text = np.searchsorted(starts, positions[first], side="right") - 1
-        # A run is the sum of its words, each times the odd number of its place.
+        # The hash of a run is the sum of its word hashes, each multiplied by an odd factor for its position in the run.
         count = max(0, len(words) - RUN_WORDS + 1)
         factors = bits(_WORD, np.arange(RUN_WORDS), 0) | np.uint64(1)
         runs = np.zeros(count, np.uint64)
@@ -111,11 +112,13 @@ def measure_overlap(
     """Measure how much of each set of texts occurs in ``store``.
 
     Args:
-        texts: by name, ids and starts; see ``Words.runs``.
+        texts: name of the set -> its ``ids`` and ``starts``, as in ``Words.runs``.
 
     Returns:
-        By name: ``texts``, the number long enough for a run; ``found``, the number of them with a run that occurs;
-        ``share``, their ratio; ``runs`` and ``share_of_runs``, the same by runs of 13 words.
+        A dictionary for each set. ``texts`` is the number of texts with at least 13 words, ``found`` the number of
+        these texts that share a run of 13 words with the store, and ``share`` is ``found / texts``. ``runs`` is the
+        number of runs in the set, and ``share_of_runs`` the fraction of these runs that occur in the store. A fraction
+        is None if there is nothing to count.
     """
     of_texts = {name: words.runs(ids, starts) for name, (ids, starts) in texts.items()}
     all_runs = [runs for runs, _ in of_texts.values()]
@@ -145,14 +148,15 @@ def measure_overlap(
 
 
 def _blocks(store: TokenStore) -> list[tuple[int, int]]:
-    # Ranges of documents, [first, stop), of about BLOCK_TOKENS each.
+    # Split the documents into ranges [first, stop) with about BLOCK_TOKENS tokens each.
     starts = store.sentences[store.documents]
     edges = np.unique(np.searchsorted(starts, [*range(0, len(store.ids), BLOCK_TOKENS), len(store.ids)])).tolist()
     return list(pairwise(edges))
 
 
 def _search(store: TokenStore, words: Words, sorted_runs: np.ndarray, block: tuple[int, int]) -> tuple[int, np.ndarray]:
-    # Returns the number of tokens in a block of documents, and the indices of the runs that occur there.
+    # Return the number of tokens in a block of documents, and the indices in `sorted_runs` of the runs that occur
+    # there.
     first, stop = block
     documents = store.documents[first : stop + 1]
     edges = store.sentences[documents]
@@ -169,13 +173,13 @@ def _search(store: TokenStore, words: Words, sorted_runs: np.ndarray, block: tup
 
 
 def _find(sorted_runs: np.ndarray, runs: np.ndarray) -> np.ndarray:
-    # The index in `sorted_runs` of each run that is there, in the order of `runs`.
+    # For each of `runs` that is in `sorted_runs`, return its index there, in the order of `runs`.
     index = np.searchsorted(sorted_runs, runs)
     return index[index < np.searchsorted(sorted_runs, runs, side="right")]
 
 
 def end_to_end(texts: Sequence[list[int]]) -> tuple[np.ndarray, np.ndarray]:
-    # The ids of all lists, and the start of each list in them, int64.
+    # Concatenate the texts. Return all ids, and the index of the first id of each text, both int64.
     lengths = np.asarray([len(ids) for ids in texts], np.int64)
     flat = np.fromiter((number for ids in texts for number in ids), np.int64, int(lengths.sum()))
     return flat, np.cumsum(lengths) - lengths
@@ -183,7 +187,12 @@ def end_to_end(texts: Sequence[list[int]]) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class EvaluationRuns:
-    """The runs of evaluation texts: sorted unique hashes, uint64 [runs], and the index of a text of each, int64."""
+    """The 13-word runs of the evaluation texts.
+
+    Attributes:
+        hashes: hashes of the runs, sorted and unique, uint64 [runs].
+        texts: for each hash, the index of the first evaluation text that contains the run, int64 [runs].
+    """
 
     words: Words
     hashes: np.ndarray
@@ -196,7 +205,7 @@ class EvaluationRuns:
         return cls(words, hashes, texts[first])
 
     def shared_text(self, ids: np.ndarray) -> int | None:
-        # The index of the evaluation text with the document's first shared run.
+        # Return the index of the evaluation text that contains the first shared run of a document, or None.
         runs, _ = self.words.runs(ids, np.zeros(1, np.int64))
         shared = _find(self.hashes, runs)
         return int(self.texts[shared[0]]) if len(shared) else None

@@ -1,7 +1,7 @@
-"""Stage ``corpus_statistics``: counts of the corpus by stage, and its overlap with the tasks and the validation set.
+"""Stage ``corpus_statistics``: count the corpus after every stage, and measure its overlap with evaluation texts.
 
-``results/corpus.json`` also has a few passages of the cleaned text. The tool ``corpus-stats`` prints the counts as soon
-as there are examples, before any training.
+The result, ``results/corpus.json``, also contains a few passages of the cleaned text. The tool ``corpus-stats`` prints
+the same counts as soon as the training examples exist, before any training.
 """
 
 from __future__ import annotations
@@ -42,27 +42,31 @@ from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tokenizer.special_tokens import Templates, read_templates
 
 NUM_PASSAGES = 5
-# By language: those whose words would bring most sentences back.
+# For each language, report only the unknown templates that cost the most sentences.
 MAX_UNKNOWN_TEMPLATES = 10
 MIN_PASSAGE_WORDS = 40
 MAX_PASSAGE_WORDS = 90
-# The histogram of lengths has so many bins.
+# Number of bins in the histogram of example lengths.
 NUM_BINS = 16
-# Made from Wikipedia.
+# Tasks whose passages come from Wikipedia.
 OVERLAP_TASKS = ("squad1", "squad2", "qnli")
 VALIDATION = "validation documents"
-# Of the validation documents; with more, the validation loss is partly that of text that was trained on.
+# Warn if more than this fraction of the validation documents shares text with the training documents. The validation
+# loss is then partly the loss of text that the model was trained on.
 MAX_SHARED = 0.1
 
 
 def run(*, seed: int, tasks: tuple[str, ...], corpus: CorpusParams) -> None:
-    """Read the outputs of the corpus stages and the tasks made from Wikipedia; write ``results/corpus.json``."""
+    """Read the outputs of the corpus stages and the task files; write ``results/corpus.json``."""
     passages = sample_passages(corpus_folders(TEXT, corpus.sources), seed)
     write_json(CORPUS, corpus_statistics(corpus.sources, tasks) | {"passages": passages})
 
 
 def sample_passages(folders: Mapping[str, Path], seed: int) -> list[dict[str, Any]]:
-    """Return cleaned passages (part, id, title, text, words) sampled by the seed, one source after the other."""
+    """Sample NUM_PASSAGES passages of cleaned text, taking the sources in turn.
+
+    A passage has the keys ``part`` (the source), ``id``, ``title``, ``text`` and ``words``.
+    """
     filled = {}
     for name, folder in folders.items():
         shards = [part for part in slice_shards(folder) if part.bytes]
@@ -79,7 +83,8 @@ def sample_passages(folders: Mapping[str, Path], seed: int) -> list[dict[str, An
 
 
 def _document_at(slices: list[ShardSlice], draw: int) -> Document:
-    # The first document that begins at or after a random byte of the folder, else its first.
+    # Return the first document that begins at or after a random byte of the shards. After the last document begins the
+    # first one again.
     offset = draw % sum(part.bytes for part in slices)
     for part in slices:
         if offset < part.bytes:
@@ -104,7 +109,7 @@ def _passage(document: Document) -> dict[str, Any]:
 
 
 def corpus_statistics(sources: Iterable[str], tasks: Sequence[str]) -> dict[str, Any]:
-    """Return the counts of all corpus stages, the overlap, and by language the templates that cost most sentences."""
+    """Collect the counts of all corpus stages, the overlap, and the most frequent unknown templates."""
     folders = corpus_folders(TEXT, sources)
     counted = {split: {name: {"documents": int} for name in folders} for split in SPLITS}
     tokens = read_json(TOKENS / "manifest.json", {"dropped": dict, "parts": counted})
@@ -154,14 +159,17 @@ def _examples(phase: str, templates: Templates) -> dict[str, Any]:
 
 
 def describe(sample_index: np.ndarray, length: int, num_special: int) -> dict[str, Any]:
-    """Return the statistics of a sample index.
+    """Compute the statistics of a sample index.
 
     Args:
-        sample_index: dtype ``SAMPLE_INDEX``, [examples]; read in blocks.
+        sample_index: dtype ``SAMPLE_INDEX``, [examples].
+        length: maximum length of an example in tokens.
+        num_special: number of special tokens in each example.
 
     Returns:
-        ``examples``; ``tokens``; ``fill``, mean length / longest length; ``random_next``, the fraction of pairs with
-        label 1; and ``lengths``, the number of ``examples`` in each of 16 equal bins of length, and their ends.
+        ``examples`` and ``tokens`` are totals, special tokens included. ``fill`` is the mean length divided by
+        ``length``. ``random_next`` is the fraction of pairs with label 1. ``lengths`` is a histogram of the lengths:
+        ``up_to`` has the upper ends of 16 equal bins, and ``examples`` the number of examples in each bin.
     """
     edges = np.linspace(0, length, NUM_BINS + 1)
     tokens = random = 0
@@ -197,14 +205,14 @@ def overlap_warning(overlap: Mapping[str, Any]) -> str:
         return ""
     warning = (
         f"{overlap['found']:,} of {overlap['texts']:,} {VALIDATION} share a run of {RUN_WORDS} words with training "
-        "text, so the validation loss is partly that of text that was trained on"
+        "text, so the validation loss is partly the loss of text that the model was trained on"
     )
-    log.warning("%s; corpus.near_duplicates leaves near-copies out", warning)
+    log.warning("%s; set corpus.near_duplicates to drop near-copies", warning)
     return warning
 
 
 def task_passages(task: str) -> dict[str, list[str]]:
-    # The distinct passages of each file: SQuAD's contexts, QNLI's sentences.
+    # Return the distinct passages of each task file: SQuAD's contexts, QNLI's sentences.
     spec = load_spec(task)
     by_file = {}
     for file in dict.fromkeys([spec.train, *(row.file for row in spec.scores.values())]):

@@ -1,1 +1,1 @@
-"""Files become clean documents."""
+"""Turn downloaded files into documents of clean prose."""

@@ -1,4 +1,4 @@
-"""Stage ``clean``: the files of one source to documents of clean prose, by the source's kind."""
+"""Stage ``clean``: turn the files of one source into documents of clean prose."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from pipeline_src.study.data import CorpusParams
 
-# kind of a source -> module whose ``run`` cleans it, loaded by name: a stage depends on the code of its own kind alone
+# Kind of a source -> module whose `run` cleans it. The module is imported by name, so that the stage of a source
+# depends only on the code for its kind.
 CLEANERS = {
     "wikipedia": "pipeline_src.text.wikipedia.clean_wikipedia",
     "books": "pipeline_src.text.books.clean_books",
@@ -16,10 +17,10 @@ CLEANERS = {
 
 
 def run(corpus: CorpusParams, source: str, beam_args: Sequence[str] = ()) -> None:
-    """Clean ``data/raw/<source>/fetched-files/`` into ``data/text/<source>/clean-text/``.
+    """Clean ``data/raw/<source>/fetched-files/`` and write ``data/text/<source>/clean-text/``.
 
     Args:
-        beam_args: see ``text.beam.Workers``; only for a Wikipedia, since books are read one after another.
+        beam_args: see ``text.beam.Workers``. Used only for a Wikipedia; books are cleaned without Beam.
     """
     params = corpus.source(source)
     more = {"beam_args": beam_args} if params.kind == "wikipedia" else {}

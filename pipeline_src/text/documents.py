@@ -1,4 +1,4 @@
-"""Documents on disk: one JSON object per line, in shards, with a manifest that is written last.
+"""Read and write documents: shards with one JSON object per line, and a manifest that is written last.
 
 ``data/text/<source>/clean-text/`` holds ``<shard>.jsonl`` files and ``manifest.json``. Every stage after ``clean``
 reads documents in the order of the shards' names.
@@ -22,19 +22,19 @@ from pipeline_src.base.paths import clean_text
 from pipeline_src.study.data import ALL_PARTS
 from pipeline_src.text.words import count_words
 
-# The language of a source that states none.
+# Default language of a source.
 ENGLISH = "en"
-# With fewer documents, the figures of a source say little.
+# With fewer validation documents, a validation loss is unreliable.
 MIN_VALIDATION_DOCUMENTS = 10
-# Bytes of a shard that one process reads at a time.
+# Size of the part of a shard that one worker reads at a time.
 SLICE_BYTES = 32 << 20
-# Keys of the manifest of a cleaned corpus.
+# Schema of the counts in the manifest of a cleaned source.
 COUNTS = {"documents": int, "words": int, "bytes": int, "dropped": {str: int}}
 DOCUMENT = dict.fromkeys(("id", "title", "text"), str)
 MANIFEST = {"shards": [{"name": str, "bytes": int}]}
 HINT = "run the stage that makes this folder again"
-# The control characters of ASCII, but for white space. Those of U+0080 to U+009F stay: they are mostly punctuation of
-# Windows that was read as Latin-1.
+# The ASCII control characters except white space. The control characters U+0080 to U+009F are kept, since they are
+# mostly cp1252 punctuation that was decoded as Latin-1.
 _CONTROLS = bytes([*range(9), *range(14, 28), 127])
 
 
@@ -43,8 +43,8 @@ class Document:
     """One article or book.
 
     Attributes:
-        id: unique over all corpora and stable from run to run (``enwiki:12``, ``books:hamlet``).
-        text: prose; one paragraph per line, no blank lines.
+        id: unique among all sources, and the same in every run (``enwiki:12``, ``books:hamlet``).
+        text: prose with one paragraph per line, without blank lines.
     """
 
     id: str
@@ -57,13 +57,13 @@ class Document:
         return count_words(self.text)
 
 
-# No reader sees a control character such as NUL.
 def without_controls(text: str) -> str:
+    # Remove control characters such as NUL.
     return text.encode("utf-8", "surrogatepass").translate(None, _CONTROLS).decode("utf-8", "surrogatepass")
 
 
 def write_shard(path: Path, documents: Iterable[Document]) -> dict[str, Any]:
-    """Write one shard, replacing an earlier one, and return its entry in the manifest."""
+    """Write a shard, replacing an existing file, and return its entry for the manifest."""
     num_documents = num_words = num_bytes = 0
     digest = sha256()
     with atomic_file(path, "wb") as file:
@@ -100,22 +100,29 @@ def write_manifest(folder: Path, shards: list[dict[str, Any]], dropped: dict[str
     return manifest
 
 
-# "all" selects every downloaded folder.
 def part_names(raw: Path, parts: Sequence[str]) -> Sequence[str]:
+    # The part name "all" selects every downloaded folder.
     if tuple(parts) != ALL_PARTS or (raw / ALL_PARTS[0]).exists():
         return parts
     return sorted(path.parent.name for path in raw.glob("*/source.json"))
 
 
 def read_origins(raw: Path, parts: Sequence[str] = ()) -> list[dict[str, str]]:
-    """Read name, title, licence, citation and language of each downloaded part."""
+    """Read the name, title, licence, citation and language of each downloaded part.
+
+    Args:
+        raw: folder of the source's downloaded files.
+        parts: subfolders of ``raw``; empty if the source has no parts.
+    """
     origins = []
     for path in [raw / part / "source.json" for part in parts or ("",)]:
         if not path.exists():
             continue
         about = read_json(path)
         if not isinstance(about, dict):
-            raise PipelineError("not a record of a source", path, hint=f"take it away, or {HINT}")
+            raise PipelineError(
+                "source.json is not a JSON object", path, hint="delete this file, or run the stage `download` again"
+            )
         known = {"name": "name", "title": "description", "licence": "licence", "citation": "citation"}
         language = {"language": str(about["language"])} if about.get("language") else {}
         origins.append({key: str(about.get(field, "unknown")) for key, field in known.items()} | language)
@@ -123,7 +130,11 @@ def read_origins(raw: Path, parts: Sequence[str] = ()) -> list[dict[str, str]]:
 
 
 def read_manifest(folder: str | Path, more: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-    """Read and check a corpus folder's manifest. ``more``: schema of additional keys."""
+    """Read the manifest of a cleaned source and check its schema.
+
+    Args:
+        more: schema of further keys that the manifest must have.
+    """
     path = Path(folder) / "manifest.json"
     manifest: dict[str, Any] = read_json(path, {**MANIFEST, **more})
     for shard in manifest["shards"]:
@@ -153,7 +164,7 @@ class ShardSlice:
 
 
 def slice_shards(folder: str | Path, size: int = SLICE_BYTES) -> list[ShardSlice]:
-    """Split all shards of a folder into slices of ``size`` bytes, in order."""
+    """Split the shards of a folder into slices of at most ``size`` bytes, in order."""
     slices = []
     for shard in read_manifest(folder)["shards"]:
         path = Path(folder) / shard["name"]
@@ -162,7 +173,7 @@ def slice_shards(folder: str | Path, size: int = SLICE_BYTES) -> list[ShardSlice
             raise PipelineError("shard not found", path, hint=HINT)
         size_on_disk = path.stat().st_size
         if size_on_disk != end:
-            value = f"{size_on_disk} bytes where {end} belong"
+            value = f"{size_on_disk} bytes instead of {end}"
             raise PipelineError("shard is damaged", value, where=path, hint=HINT)
         for start in range(0, end, size):
             slices.append(ShardSlice(path, start, min(start + size, end)))
@@ -172,7 +183,7 @@ def slice_shards(folder: str | Path, size: int = SLICE_BYTES) -> list[ShardSlice
 def read_slice(part: ShardSlice) -> Iterator[Document]:
     with open(part.path, "rb") as file:
         position = part.start
-        # A line that began earlier belongs to the previous slice.
+        # Skip a line that begins before the slice. The previous slice reads it.
         if position:
             file.seek(position - 1)
             position += len(file.readline()) - 1
@@ -188,10 +199,12 @@ def read_documents(folder: str | Path) -> Iterator[Document]:
 
 
 def few_validation_documents(parts: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[str, int]:
-    """Count the validation documents of each source that has too few.
+    """Return the sources with too few validation documents, and how many they have.
+
+    Sources without any training documents are ignored.
 
     Args:
-        parts: split -> source -> counts; sources without documents are left out.
+        parts: split -> source -> counts of the source's documents in the split.
     """
     counts = {source: parts["validation"][source]["documents"] for source in parts["train"]}
     return {
@@ -202,9 +215,9 @@ def few_validation_documents(parts: Mapping[str, Mapping[str, Mapping[str, int]]
 
 
 def in_validation_split(document_id: str, seed: int, share: float) -> bool:
-    """Decide by id and seed alone whether a document is for validation.
+    """Return whether a document belongs to the validation split.
 
-    True for about ``share`` (0 to 1) of all ids.
+    This depends only on the id and the seed. It is true for about the fraction ``share`` of all ids.
     """
     digest = blake2b(document_id.encode(), digest_size=8, key=f"heldout {seed}".encode()).digest()
     return int.from_bytes(digest, "little") < share * 2**64

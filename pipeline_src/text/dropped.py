@@ -1,4 +1,4 @@
-"""Documents that a stage drops: removal from written shards, and a sample of each reason in ``dropped.jsonl``."""
+"""Drop documents from written shards, and keep a sample of the dropped ones in ``dropped.jsonl``."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from typing import Any
 from pipeline_src.base.files import write_json_lines
 from pipeline_src.text.documents import Document, ShardSlice, read_slice, write_shard
 
-# Documents kept for each reason.
+# Number of dropped documents in the sample, for each reason.
 SAMPLE_SIZE = 20
 MAX_CHARACTERS = 2_000
 Record = dict[str, Any]
 
 
 class DroppedSample:
-    """A sample of ``SAMPLE_SIZE`` dropped documents for each reason.
+    """A sample of up to ``SAMPLE_SIZE`` dropped documents for each reason.
 
-    They are the first in a pseudo-random order that depends only on the ids, so the sample depends neither on the order
-    in which documents are added nor on the number of workers.
+    The sample has the first documents in a pseudo-random order that depends only on their ids. It is therefore the same
+    for any number of workers, and for any order in which documents are added.
     """
 
     def __init__(self) -> None:
         self._by_reason: defaultdict[str, dict[tuple[bytes, str], Record]] = defaultdict(dict)
 
     def add(self, reason: str, document: Document, value: object = None, limit: float | None = None) -> None:
-        """Add a document.
+        """Add a dropped document.
 
         Args:
-            document: its text may be any that explains the reason, such as the source of a page.
-            value: the value that broke the rule (serializable as JSON), unless the reason implies it.
-            limit: the rule's threshold.
+            document: the document. Its text may also be the source of the page, if this explains the reason better.
+            value: the value that broke the rule (JSON-serializable), or None if the reason says enough.
+            limit: threshold of the rule, or None if it has none.
         """
         record: Record = {"reason": reason, "id": document.id, "title": document.title}
         if value is not None:
@@ -67,17 +67,19 @@ def drop_documents(
     sample: DroppedSample,
     repeated: Mapping[str, Set[int]] = MappingProxyType({}),
 ) -> tuple[list[dict[str, Any]], Counter[str]]:
-    """Drop repeated documents, then others until at most ``max_words`` remain.
+    """Drop repeated documents, then random documents until at most ``max_words`` words remain.
 
-    Documents are kept, as long as they fit, in a pseudo-random order that depends only on their ids, so that the
-    selection is as varied as the corpus. Memory grows by a few bytes per document, never by its text.
+    The documents are visited in a pseudo-random order that depends only on their ids. Each is kept if it fits into the
+    remaining words. Memory grows by some bytes per document, not with the length of its text.
 
     Args:
-        shards: entries of the manifest.
+        shards: the shards' entries for the manifest.
+        max_words: maximum number of words of all documents; None for no limit.
+        sample: repeated documents are added to this sample.
         repeated: name of a shard -> positions of its repeated documents.
 
     Returns:
-        The shards' new entries, and the number of documents dropped by reason.
+        New entries of the shards for the manifest, and the number of dropped documents by reason.
     """
 
     def read(shard: dict[str, Any]) -> Iterator[Document]:
@@ -89,7 +91,7 @@ def drop_documents(
                 yield document
 
     dropped = Counter(repeated=sum(map(len, repeated.values())))
-    # None selects every document.
+    # Keys of the documents to keep. None keeps every document.
     selected: set[bytes] | None = None
     if max_words is not None and sum(shard["words"] for shard in shards) > max_words:
         keys = [(_key(document), document.words) for shard in shards for document in read(shard)]

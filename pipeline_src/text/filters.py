@@ -1,9 +1,9 @@
-"""Filters of published corpora: the text of a document -> the first rule that refuses it, if any.
+"""Apply the quality filters of published corpora to a document: Gopher, C4 and FineWeb.
 
-Gopher's, C4's and FineWeb's rules, as `datatrove` (https://github.com/huggingface/datatrove) reads them: with the same
-words and sentences its verdicts are the same (``benchmarks/corpus_filters.py``). It takes spaCy's words, which separate
-punctuation; here ``words.py`` splits them, at white space in most scripts. ``study/filters.py`` has the thresholds,
-``language.py`` identifies languages.
+The rules are those of `datatrove` (https://github.com/huggingface/datatrove). Given the same words and sentences, the
+verdicts are the same, which ``benchmarks/corpus_filters.py`` checks. datatrove splits words with spaCy, which separates
+punctuation. This module splits them with ``words.py``, at white space in most scripts. ``study/filters.py`` has the
+thresholds, and ``language.py`` identifies languages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pipeline_src.text.language import probability_of
 from pipeline_src.text.sentences import CLOSERS, FULL_STOPS, split_sentences
 from pipeline_src.text.words import THAI_AND_LAO, is_unspaced, num_letters, split_words
 
-# Unicode's Sentence_Terminal
+# The characters with the Unicode property Sentence_Terminal.
 SENTENCE_ENDS = frozenset(
     "!.?\u0589\u061d\u061e\u061f\u06d4\u0700\u0701\u0702\u07f9\u0837\u0839\u083d\u083e\u0964\u0965\u104a\u104b"
     "\u1362\u1367\u1368\u166e\u1735\u1736\u17d4\u17d5\u17d6\u17d9\u17da\u1803\u1809\u1944\u1945\u1aa8\u1aa9\u1aaa"
@@ -36,7 +36,7 @@ SENTENCE_ENDS = frozenset(
     "\U00011c41\U00011c42\U00011ef7\U00011ef8\U00011f43\U00011f44\U00016a6e\U00016a6f\U00016af5\U00016b37\U00016b38"
     "\U00016b44\U00016e98\U0001bc9f\U0001da88"
 )
-# A word of these alone is a symbol: punctuation of several scripts, control characters.
+# A word that consists only of these characters is a symbol: punctuation of several scripts and control characters.
 SYMBOLS = (
     "".join(SENTENCE_ENDS)
     + string.punctuation
@@ -44,29 +44,29 @@ SYMBOLS = (
     + "".join(map(chr, (*range(9), *range(11, 32), *range(127, 160))))
 )
 ELLIPSES, BULLETS = ("...", "…"), ("•", "-")
-# FineWeb's threshold, in characters.
+# FineWeb: a line of up to this many characters is short.
 MAX_SHORT_LINE = 30
-# C4 keeps lines that end in one of these.
+# C4 keeps only lines that end in one of these.
 LINE_ENDS = (".", "?", "!", '"', "'")
-# The end of a line in other scripts: a full stop, also before closing marks. Thai and Lao have none, so there it is any
-# end. Tibetan's full stop is U+0F0D.
+# The end of a complete line in other scripts: a full stop, which closing marks may follow. Thai and Lao have no full
+# stop, so any end of a line counts. The full stop of Tibetan is U+0F0D.
 _OTHER_LINE_END = re.compile(rf"[{FULL_STOPS}\u0f0d][{re.escape(CLOSERS)}]{{0,3}}\Z|[{THAI_AND_LAO}].{{0,20}}\Z")
 # In Thai, Lao and Tibetan a space ends a phrase or a sentence.
 _PHRASE_END = re.compile(rf"(?<=[\u0f0d{THAI_AND_LAO}]) ")
-# C4 keeps lines of at least 3 words, each of at most 1,000 characters.
+# C4 keeps only lines with at least 3 words, none of which has more than 1,000 characters.
 MIN_LINE_WORDS, MAX_WORD_LENGTH = 3, 1000
 POLICY = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")
 _CITATION = re.compile(r"\[(?:\d*|edit|citation needed)\]")
 _BLANK_LINES, _LINE_BREAKS = re.compile(r"\n{2,}"), re.compile(r"\n+")
 
-# Splits the words of a text when they are first needed.
+# Function that returns the words of a text. They are split on the first call, since few filters may need them.
 Words = Callable[[], Sequence[str]]
-# Name of a rule, and the text's value.
+# Key of a threshold, such as `min_words`, and the measured value of the text.
 Measure = tuple[str, float]
 
 
 class Refusal(NamedTuple):
-    """The rule that a text breaks (GROUP.KEY), the text's value and the threshold."""
+    """The rule that a text breaks (GROUP.KEY), the measured value and the threshold."""
 
     rule: str
     value: float
@@ -120,10 +120,11 @@ def gopher_quality(text: str, split: Words, limits: GopherQuality) -> Iterator[M
     yield "min_alphabetic_words", _share(with_letter)
     present = set(limits.stop_words).intersection(words)
     if is_unspaced(text):
-        # Words of a script without spaces are cut by length, so its stop words may stand anywhere in the text.
+        # `split_words` cuts a script without spaces into pieces of fixed length. So search its stop words in the whole
+        # text.
         anywhere = set(filter(is_unspaced, limits.stop_words))
         present.update(filter(text.__contains__, anywhere))
-        # Stop words of other scripts say nothing about such a text.
+        # If no stop word is in such a script, the rule does not apply to the text.
         if not anywhere and _share(list(map(is_unspaced, words))) > 0.5:
             return
     yield "min_stop_words", len(present)
@@ -136,11 +137,11 @@ def gopher_repetition(text: str, split: Words, limits: GopherRepetition) -> Iter
         yield f"max_duplicate_{name}s", _ratio(repeated, len(units))
         yield f"max_duplicate_{name}_chars", _ratio(chars, len(text))
     words = split()
-    # The most frequent run counts with the spaces between its words.
+    # The length of an n-gram includes the spaces between its words.
     spaced = " ".join(words)
     starts = [0, *accumulate(len(word) + 1 for word in words)]
     for n in (2, 3, 4):
-        # A run ends before the space of the word after it.
+        # An n-gram ends before the space that precedes the next word.
         spans = zip(starts, starts[n:], strict=False)
         grams = [spaced[start : end - 1] for start, end in spans]
         gram, count = Counter(grams).most_common(1)[0] if grams else ("", 0)
@@ -149,7 +150,7 @@ def gopher_repetition(text: str, split: Words, limits: GopherRepetition) -> Iter
     starts = [0, *accumulate(map(len, words))]
     repeated = len(words)
     for n in range(5, 11):
-        # If no run is repeated, no longer one is.
+        # If no n-gram is repeated, no longer n-gram can be.
         if repeated:
             spans = zip(starts, starts[n:], strict=False)
             grams = [joined[start:end] for start, end in spans]
@@ -175,7 +176,7 @@ def c4(text: str, count_sentences: Callable[[str], int], limits: C4) -> Iterator
         yield "max_curly_brackets", line.count("{")
         if any(phrase in lower for phrase in POLICY):
             continue
-        # Sentences beyond the limit change nothing.
+        # Counting stops at the limit, since more sentences do not change the verdict.
         if limits.min_sentences is not None and sentences < limits.min_sentences:
             sentences += count_sentences(line) + len(_PHRASE_END.findall(line))
     yield "min_sentences", sentences
@@ -183,7 +184,7 @@ def c4(text: str, count_sentences: Callable[[str], int], limits: C4) -> Iterator
 
 def fineweb(text: str, split: Words, limits: FineWeb) -> Iterator[Measure]:
     lines = [line for line in text.split("\n") if line.strip()]
-    # One line of Chinese or Thai may end in a quotation mark, or in no mark at all.
+    # A complete line may also end in a quotation mark (Chinese) or without any mark (Thai).
     ended = [line[-1] in SENTENCE_ENDS or _ends_elsewhere(line) for line in lines]
     yield "min_punctuated_lines", _share(ended)
     short = [num_letters(line) <= MAX_SHORT_LINE for line in lines]
@@ -206,8 +207,8 @@ def _ratio(part: float, total: int) -> float:
     return part / total if total else 0.0
 
 
-# Whether a line ends as lines of other scripts do.
 def _ends_elsewhere(line: str) -> bool:
+    # Return whether a line ends as complete lines do in scripts with other full stops.
     return _OTHER_LINE_END.search(line[-21:]) is not None
 
 
@@ -222,8 +223,8 @@ def _repeated(units: Sequence[str]) -> tuple[int, int]:
     return len(units) - len(times), sum(len(unit) * (count - 1) for unit, count in times.items())
 
 
-# A repeated run is skipped as a whole.
 def _repeated_chars(grams: Sequence[str], n: int) -> int:
+    # Count the characters of repeated n-grams. After a repeated n-gram, continue behind its last word.
     if len(set(grams)) == len(grams):
         return 0
     seen: set[str] = set()

@@ -1,7 +1,7 @@
-"""Identify the language of a document, for the filter ``language``, with the optional library py3langid.
+"""Identify the language of a document with the optional library py3langid, for the filter ``language``.
 
-Its model is naive Bayes over byte n-grams (Lui and Baldwin 2011, IJCNLP), in 139 languages. The document is judged as a
-whole: one with some paragraphs in another language has a lower probability.
+The library's model is naive Bayes over byte n-grams for 139 languages (Lui and Baldwin 2011, IJCNLP). It judges the
+document as a whole, so paragraphs in another language lower the probability.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from functools import cache
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.study.filters import FiltersParams
 
-# Text -> probability of each language, by ISO 639 code.
+# Function: text -> ISO 639 code -> probability of the language.
 Identify = Callable[[str], Mapping[str, float]]
-# Bokmål, as the Norwegian Wikipedia's dumps say.
+# Codes that py3langid names differently. Dumps of the Norwegian Wikipedia have the code nb (Bokmål).
 AS_IN_LIBRARY = {"nb": "no"}
 
 
-# Loading takes half a second.
+# Cached, since loading the model takes half a second.
 @cache
 def load_identifier() -> Identify:
     try:
@@ -26,8 +26,8 @@ def load_identifier() -> Identify:
         from threadpoolctl import ThreadpoolController
     except ImportError:
         raise PipelineError(
-            "the language filter needs py3langid",
-            "not installed",
+            "py3langid, which the language filter needs, is not installed",
+            "language",
             where="filters of corpus.sources in params.yaml",
             hint="pip install py3langid, or remove `language` from the filters",
         ) from None
@@ -35,25 +35,26 @@ def load_identifier() -> Identify:
     threads = ThreadpoolController()
 
     def identify(text: str) -> Mapping[str, float]:
-        # Several threads round sums differently, and take twice the time.
+        # With several threads, sums are rounded differently and take twice as long.
         with threads.limit(limits=1, user_api="blas"):
             return dict(identifier.rank(text))
 
     return identify
 
 
-# Processors differ after four digits.
 def probability_of(language: str, text: str, load: Callable[[], Identify] = load_identifier) -> float:
+    # Rounded to four digits, beyond which results differ between processors.
     return round(load()(text)[_code(language)], 4)
 
 
 def check_language(
     filters: FiltersParams, language: str | None, source: str, load: Callable[[], Identify] = load_identifier
 ) -> None:
-    """Check that py3langid knows the language if the filter ``language`` is on.
+    """Raise an error if the filter ``language`` is on and py3langid does not know the language.
 
     Args:
-        language: see ``split_sentences``; None if it is not known before the source's files are.
+        language: ISO 639 code, perhaps with a variant (``pt-br``). None if it is still unknown, because the source has
+            not been downloaded; then only the installation of py3langid is checked.
     """
     if filters.language is None:
         return

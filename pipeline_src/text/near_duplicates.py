@@ -1,8 +1,8 @@
-"""Near-duplicate texts: MinHash over 5-word shingles (Broder 1997), in bands on disk.
+"""Find near-duplicate texts with MinHash over 5-word shingles (Broder 1997), in bands on disk.
 
-Words are compared in lower case and without punctuation, so that typesetting does not count; in a script without
-spaces, a word begins at each letter. MinHash finds candidates; the shingles themselves decide. A text is a copy if it
-is similar to an earlier one that is no copy.
+Words are compared in lower case and without punctuation, so that typesetting is ignored. In a script without spaces, a
+word begins at each letter. MinHash finds candidates, whose shingles are then compared exactly. A text is a copy if it
+is similar to an earlier text that is not itself a copy.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from pipeline_src.text.words import MAX_SPLIT_CHARACTERS, space_words
 
 SHINGLE_WORDS = 5
 PERMUTATIONS, SEED = 128, 1
-# The bands find this fraction of pairs that are exactly at the threshold.
+# Fraction of the pairs with exactly the threshold similarity that the bands find.
 RECALL = 0.99999
-# Six standard errors of a similarity estimated by 128 hashes.
+# Six standard errors of a similarity that is estimated with 128 hashes.
 ESTIMATE_MARGIN = 0.25
-# A text is compared with so many texts of each bucket: texts from one template share many.
+# Compare a text with at most this many texts of a bucket. Texts from one template share many buckets.
 MAX_BUCKET_TEXTS = 100
-# Words hashed at once fit into the processor's cache.
+# Hash this many words at once, which fit into the CPU cache.
 BATCH_WORDS = 1 << 10
 BLOCK_TEXTS = 1 << 12
 _MARKS = string.punctuation.encode()
 _TYPOGRAPHIC = "‘’“”–—…"
-# Odd, with irregular bits (Knuth, The Art of Computer Programming 3, 6.4).
+# Multiplier for hashing, an odd number with irregular bits (Knuth, The Art of Computer Programming 3, 6.4).
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
-# Of one text, digest and hash_words need them.
+# Cached, since `digest` and `hash_words` are called one after the other for the same text.
 @lru_cache(1)
 def normal_words(text: str) -> list[bytes]:
     for mark in _TYPOGRAPHIC:
@@ -53,7 +53,8 @@ def normal_words(text: str) -> list[bytes]:
 
 
 def _stretches(text: str) -> list[str]:
-    # The words of 50 MB, as objects, take 500 MB. A line is short where books and text were cleaned.
+    # Split a long text into lines, since a list of all words of 50 MB of text would take 500 MB. Lines of clean text
+    # are short.
     return text.split("\n") if len(text) > MAX_SPLIT_CHARACTERS else [text]
 
 
@@ -63,7 +64,7 @@ def hash_words(text: str) -> NDArray[np.uint32]:
 
 
 def digest(text: str) -> bytes:
-    """Hash all ``normal_words`` of a text to 16 bytes, or to b"" if it has none."""
+    """Return a 16-byte hash of the ``normal_words`` of a text, or b"" if it has no words."""
     stretches = (b" ".join(normal_words(stretch)) for stretch in _stretches(text))
     words = b" ".join(filter(None, stretches))
     return blake2b(words, digest_size=16).digest() if words else b""
@@ -73,9 +74,9 @@ class Shingles(NamedTuple):
     """The shingles of several texts.
 
     Attributes:
-        counts: number of unique shingles of each text, int64 [texts]; 0 for a text of fewer than 5 words.
-        hashes: their hashes, sorted within each text, one text after another, uint32 [shingles].
-        minhashes: uint32 [texts, 128].
+        counts: number of unique shingles of each text, int64 [texts]. It is 0 for a text with fewer than 5 words.
+        hashes: hashes of the shingles of all texts, concatenated and sorted within each text, uint32 [shingles].
+        minhashes: MinHash signature of each text, uint32 [texts, 128].
     """
 
     counts: NDArray[np.int64]
@@ -86,15 +87,15 @@ class Shingles(NamedTuple):
 NONE = Shingles(np.empty(0, np.int64), np.empty(0, np.uint32), np.empty((0, PERMUTATIONS), np.uint32))
 
 
-# words are the hashes of one text's words.
 def shingle(words: NDArray[np.uint32]) -> Shingles:
+    # `words` has the hash of each word of one text.
     starts = range(0, max(1, len(words)), BATCH_WORDS)
-    # A batch goes on to the end of the shingle that its last word begins.
+    # A batch extends to the end of the shingle that begins at its last word.
     size = BATCH_WORDS + SHINGLE_WORDS - 1
     batches = [_mix(words[start : start + size]) for start in starts]
     hashes = np.concatenate(batches)
     hashes.sort()
-    # np.unique of millions takes a hundred times as long.
+    # np.unique would take a hundred times as long for millions of hashes.
     is_new = hashes[1:] != hashes[:-1]
     hashes = np.concatenate([hashes[:1], hashes[1:][is_new]])
     factors, offsets = _permutations()
@@ -128,13 +129,17 @@ def _permutations() -> NDArray[np.uint32]:
 
 
 def find_copies(batches: Iterable[Shingles], threshold: float, folder: Path) -> NDArray[np.int64]:
-    """Return the index of the earlier text that each text copies, or -1; int64 [texts].
+    """Find, for each text, the earlier text that it copies.
 
-    Needs about 50 bytes of memory a text, 20 for each bucket of several texts, and unnamed temporary files in
-    ``folder``: about 800 bytes a text (512 and 8 a band), 4 a word.
+    Memory: about 50 bytes per text, and 20 bytes per bucket that has several texts. Temporary files in ``folder``:
+    about 800 bytes per text (512, and 8 per band), and 4 bytes per word.
 
     Args:
-        threshold: minimum Jaccard similarity of a copy, 0 to 1. Of several originals, the most similar one counts.
+        threshold: minimum Jaccard similarity of a copy, 0 to 1.
+
+    Returns:
+        For each text, the index of the most similar earlier text that is not itself a copy, or -1 if no such text
+        reaches the threshold, int64 [texts].
     """
     num_bands, num_rows = bands(threshold)
     with ExitStack() as stack:
@@ -157,8 +162,8 @@ def find_copies(batches: Iterable[Shingles], threshold: float, folder: Path) -> 
         return index.find(band_files, starts)
 
 
-# One key for each band of a text, uint64 [texts, bands].
 def _band_keys(minhashes: NDArray[np.uint32], num_bands: int, num_rows: int) -> NDArray[np.uint64]:
+    # Return the hash key of each text in each band, uint64 [texts, bands].
     used = minhashes[:, : num_bands * num_rows].astype(np.uint64)
     rows = used.reshape(-1, num_bands, num_rows)
     keys = np.zeros(rows.shape[:2], np.uint64)
@@ -168,12 +173,13 @@ def _band_keys(minhashes: NDArray[np.uint32], num_bands: int, num_rows: int) -> 
 
 
 def _number_buckets(band_files: Sequence[IO[bytes]], empty: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Replace each band's keys by the numbers of their buckets, int32 [texts].
+    """Replace the keys in each band's file by bucket numbers, int32 [texts].
 
-    A text that is alone in its bucket gets -1.
+    A text that is alone in its bucket gets the number -1.
 
     Returns:
-        The start of each bucket's texts in a common list, and the end of the last, int64 [buckets + 1].
+        Offset of each bucket in an array that has room for the texts of all buckets, int64 [buckets + 1]. The last
+        entry is the length of this array.
     """
     capacities = [np.zeros(1, np.uint8)]
     num_buckets = 0
@@ -193,7 +199,7 @@ def _number_buckets(band_files: Sequence[IO[bytes]], empty: NDArray[np.bool_]) -
         file.seek(0)
         file.write(buckets.tobytes())
         file.flush()
-        # The last text of a bucket is compared with the others, and need not be kept.
+        # No text is compared with the last text of a bucket, so the bucket needs no room for it.
         capacity = np.minimum(np.bincount(numbers) - 1, MAX_BUCKET_TEXTS)
         capacities.append(capacity.astype(np.uint8))
         num_buckets += len(capacity)
@@ -211,7 +217,7 @@ class _CopyIndex:
 
     def find(self, band_files: Sequence[IO[bytes]], starts: NDArray[np.int64]) -> NDArray[np.int64]:
         copy_of = np.full(len(self.counts), -1, np.int64)
-        # The texts of each bucket that are no copies.
+        # For each bucket, its texts so far that are not copies.
         texts = np.empty(starts[-1], np.int32)
         sizes = np.zeros(len(starts) - 1, np.uint8)
         for block in range(0, len(copy_of), BLOCK_TEXTS):
@@ -222,7 +228,7 @@ class _CopyIndex:
             for position in np.flatnonzero(has_bucket).tolist():
                 text = block + position
                 buckets = numbers[:, position]
-                # A text without a bucket in a band has -1 there.
+                # Skip bands in which the text is alone (-1).
                 buckets = buckets[buckets >= 0]
                 ends = starts[buckets] + sizes[buckets]
                 spans = [texts[start:end] for start, end in zip(starts[buckets], ends, strict=True)]
@@ -241,7 +247,7 @@ class _CopyIndex:
         hashes = self._hashes(text)
         best = 0.0
         nearest = -1
-        # Texts of very different length cannot be similar.
+        # Skip texts whose length differs too much to reach the threshold.
         counts = self.counts[candidates]
         shorter = np.minimum(counts, len(hashes))
         longer = np.maximum(counts, len(hashes))
@@ -269,8 +275,9 @@ def _read(file: IO[bytes], dtype: type[np.int32 | np.uint32], start: int, count:
     return np.frombuffer(os.pread(file.fileno(), 4 * count, 4 * start), dtype)
 
 
-# The fewest bands, and their rows, that find a pair at the threshold with probability RECALL.
 def bands(threshold: float) -> tuple[int, int]:
+    # Return the numbers of bands and of rows per band. They are the fewest bands that find a pair with threshold
+    # similarity with at least the probability RECALL.
     for num_rows in range(PERMUTATIONS // 2, 0, -1):
         num_bands = PERMUTATIONS // num_rows
         if 1 - (1 - threshold**num_rows) ** num_bands >= RECALL:

@@ -1,13 +1,14 @@
-"""Split paragraphs into sentences, by the rules of the text's language.
+"""Split paragraphs into sentences by the rules of their language.
 
-English is split by the library sentencex, with corrections. sentencex keeps a speech in quotation marks as one
-sentence, takes "me." for Maine and "art." for an article of law, and ends a sentence before a small letter ("The band
-Wham! was formed"). So English text is masked, letter by letter, before it is split, and impossible ends are skipped.
+English is split by the library sentencex, with corrections. By itself, sentencex does not split inside quotation marks,
+takes "me." for Maine and "art." for an article of law, and ends a sentence before a lower-case letter ("The band Wham!
+was formed"). This module therefore masks such words and marks before sentencex sees the text, and ignores impossible
+ends.
 
-In other languages sentencex makes more mistakes: it applies English abbreviations to a language that it does not know,
-and ends French sentences at "Mme." and Russian ones before a dash. There a sentence ends at the final punctuation of
-any script, unless the words around it say otherwise; ``sentences.yaml`` lists those words for some languages.
-``python -m benchmarks.sentences`` measures both.
+In other languages, sentencex makes more mistakes. It applies English abbreviations to languages that it does not know,
+ends French sentences at "Mme." and Russian sentences before a dash. For these languages, this module ends a sentence at
+a full stop, question or exclamation mark of any script, unless the words around it forbid that. ``sentences.yaml``
+lists such words for some languages. ``python -m benchmarks.sentences`` measures precision and recall of both methods.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from sentencex import segment
 
 from pipeline_src.base.yaml_files import parse_yaml
 
-# Each mask is as long as the text that it hides. The words are abbreviations to sentencex, but far more often words.
+# Text -> mask of the same length, so that positions stay valid. sentencex takes the words in the last line for
+# abbreviations, although before a full stop they are far more often ordinary words.
 _MASKS = (
     *((mark, " ") for mark in '"“”'),
     *((mark, "  ") for mark in ("''", "``", " '", "' ", " ‘", "’ ")),
@@ -31,27 +33,27 @@ _MASKS = (
     ("’", "x"),
     *((f" {word}.", f" {'x' * len(word)}.") for word in "me no may art ill miss fed ark".split()),
 )
-# (She knew it.) They left.
+# A whole sentence in brackets: "(She knew it.) They left."
 _WHOLE_IN_BRACKETS = re.compile(r"\(([^()]*[.!?] *)\)")
 _BEFORE_NUMBER = re.compile(
     r"(?:^|[ (])(?:approx|(?:[Aa]rt|[Cc]h|[Ee]q|[Ff]ig|[Nn]o|[Pp]ar|[Rr]ef|[Ss]ec|[Tt]ab|[Vv]ol)s?)\.\Z"
 )
-# For sentencex, an ellipsis ends nothing.
+# sentencex never ends a sentence at an ellipsis, so it is replaced by a full stop.
 _ELLIPSIS = re.compile(r"(?<=\w)…(?=[\s\"”’])")
 _ENGLISH_OPENERS = " \t\"“‘'(["
 _NEVER_FIRST = frozenset(",;:—–)")
-# Characters that sentencex sees at once: unclosed quotes take quadratic time.
+# Give sentencex at most this many characters at once, since unclosed quotation marks take quadratic time.
 MAX_SEGMENT_LENGTH = 8_000
 
 
 def split_sentences(paragraph: str, language: str) -> list[str]:
-    """Split a paragraph into sentences. Only the spaces between them are left out.
+    """Split a paragraph into sentences, which keep all characters but the spaces between them.
 
-    Sentences within quotation marks count separately: ``"I went. I saw," he said.`` is two.
+    Text in quotation marks is split too: ``"I went. I saw," he said.`` gives two sentences.
 
     Args:
         paragraph: prose without line breaks.
-        language: ISO 639 code, also with a variant (``pt-br``); '' if unknown.
+        language: ISO 639 code, perhaps with a variant (``pt-br``); '' if unknown.
     """
     code = language.partition("-")[0]
     ends = _english_ends(paragraph) if code == "en" else _ends(paragraph, rules_of(code))
@@ -70,7 +72,7 @@ def _english_ends(paragraph: str) -> Iterator[int]:
     for piece, is_end in _pieces(_mask(paragraph)):
         end = position + len(piece.rstrip())
         position += len(piece)
-        # Closing quotes, which were masked, belong to the sentence.
+        # The sentence includes its closing quotation marks, which were masked.
         while end < position and not paragraph[end].isspace():
             end += 1
         if is_end and (end == len(paragraph) or _may_end(paragraph, start, end)):
@@ -78,9 +80,10 @@ def _english_ends(paragraph: str) -> Iterator[int]:
             start = end
 
 
-# Pieces that sentencex makes of an English text, and whether a sentence may end there. A long text is processed in
-# stretches. Each begins with the last piece of the one before, which may continue in it.
 def _pieces(text: str) -> Iterator[tuple[str, bool]]:
+    # Yield the pieces into which sentencex splits an English text, and whether a sentence may end after each piece. A
+    # long text is processed in stretches. The last piece of a stretch may be incomplete, so it is repeated at the start
+    # of the next stretch.
     start = 0
     while len(text) - start > MAX_SEGMENT_LENGTH:
         stretch = text[start : start + MAX_SEGMENT_LENGTH]
@@ -102,19 +105,20 @@ def _mask(text: str) -> str:
 
 
 def _may_end(text: str, start: int, end: int) -> bool:
-    # Most often a blank and a capital follow.
+    # The most frequent case, a space and a capital, needs no further look at the text that follows.
     if text[end] != " " or not text[end + 1 : end + 2].isupper():
         following = text[end : end + 12].lstrip(_ENGLISH_OPENERS)
         first = following[:1]
         if first in _NEVER_FIRST:
             return False
-        # iOS begins a sentence, and a text without capitals, such as BookCorpus, begins all with small letters.
+        # A lower-case letter rarely begins a sentence. Exceptions are words like "iOS", and texts in lower case such as
+        # BookCorpus, in which this sentence also began with a lower-case letter.
         if first.islower() and not following[1:2].isupper():
             beginning = text[start : start + 12].lstrip(_ENGLISH_OPENERS)
             return beginning[:1].islower()
         if first.isdecimal():
             return not _BEFORE_NUMBER.search(text, max(start, end - 12), end)
-    # Ft. Knox
+    # Abbreviations before a name: "Ft. Knox"
     return text[end - 3 : end] not in ("Ft.", "Pt.")
 
 
@@ -123,27 +127,28 @@ def rules_of(code: str) -> SimpleNamespace:
     tables = parse_yaml(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
     own = tables.get(code, {})
     rules = tables["und"] | own
-    # Abbreviations of any language are added to those of the language.
+    # Add the words that are listed for all languages.
     for name in ("never", "may", "numbered", "starters", "continues"):
         rules[name] = set(f"{tables['und'][name]} {own.get(name, '')}".split())
     return SimpleNamespace(**rules)
 
 
-# Unicode's property Sentence_Terminal, without marks of historic scripts. The first also occur within sentences, so
-# that a blank must follow.
+# The characters with the Unicode property Sentence_Terminal, except those of historic scripts. The marks in _STOPS also
+# occur inside sentences, so they end a sentence only before white space.
 _STOPS = ".!?…‼‽⁇⁈⁉"
 FULL_STOPS = "։؟۔܀܁܂।॥၊။።፧፨᙮᠃᠉។៕᪨᪩᪪᪫᭚᭛᰻᱾᱿꓿꘎꘏꡶꡷꣎꣏꤯꩝꩞꯫。︒﹒﹖﹗！．？｡"
-# “ and « open a quotation in one language and close it in another.
+# “ and « are in both lists, since they open a quotation in some languages and close it in others.
 OPENERS = "\"“”„‘‚'’«»‹›([¿¡`"
 CLOSERS = "\"'“‘”’»«›‹」』）】》〉])"
 _OPEN = re.escape(OPENERS)
 _CLOSING = re.escape(CLOSERS)
-# Half-width marks end a sentence before the next character in Chinese and Japanese: 何ですか?本です。 Katakana before
-# or after one is mostly a name: ラブライブ!サンシャイン, as is what is in quotes: 「それゆけ!未確認男」. A letter after
-# the closing quotes continues the sentence: 「行く！」と言った。
-# The next word of "'s Avonds" is Avonds.
+# In Chinese and Japanese, a half-width mark may end a sentence without a space after it:
+# 何ですか?本です。 It does not if Katakana stands next to it, which is mostly a name
+# (ラブライブ!サンシャイン), or inside a quoted title (「それゆけ!未確認男」). If a letter follows the closing
+# quotation mark, the sentence continues: 「行く！」と言った。 In Dutch "'s Avonds", the group
+# `word` matches "Avonds".
 _MARK = re.compile(
-    # A single set of first characters is fast.
+    # Beginning with a single character set makes the search fast.
     rf"[{_STOPS}{FULL_STOPS}](?:"
     rf"(?<=[{_STOPS}])(?<![{_STOPS}][{_STOPS}])[{_STOPS}]*+[{_CLOSING}]*+"
     rf"(?:[ \u00a0\u202f](?:''|[»”{_STOPS}])(?=\s))*+(?=\s)"
@@ -154,25 +159,27 @@ _MARK = re.compile(
     re.S,
 )
 _CONTINUING = ",;:—–)/&%=+،؛，、；：」』）】》〉"
-# モーニング娘。は歌手である: particles of Japanese before a noun; が、 and で、 may begin a sentence
+# Japanese particles after a full stop that belongs to a name: モーニング娘。は歌手である. が、 and で、 are left out,
+# since they may begin a sentence.
 _NOUN = r"(?=[^\W\u3040-\u309f])"
 _PARTICLE = re.compile(rf"[はの](?:{_NOUN}|、)|[がにともで]{_NOUN}|を")
 _STRAIGHT_QUOTES = re.compile('"([^"]*+)"')
 _FIRST_WORD = re.compile(r"\w|\Z")
-# "McDonald's" as a whole; "art" of "dell'art", "Str" of "Max-Planck-Str"
+# The last part of a word: "art" in "dell'art", "Str" in "Max-Planck-Str". A word that ends in 's has no such part.
 _LAST = re.compile(r"['’]s\Z|[^\s.'’-]*\Z")
-# No abbreviation has more letters.
+# Maximum number of letters in an abbreviation.
 _MAX_ABBREVIATION = 8
-# Characters before a point, for the longest abbreviations.
+# Look at this many characters before a full stop, which is enough for the longest abbreviations ("z. B").
 _LOOK_BACK = 24
-# Characters of a part of an abbreviation, with its point.
+# Maximum number of characters in one part of an abbreviation, with its full stop.
 _MAX_ABBREVIATION_PART = 5
-# Characters within which a bracket is closed.
+# Look for the other bracket of a pair within this many characters.
 _MAX_BRACKETS = 300
 
 
 def _ends(text: str, rules: SimpleNamespace) -> Iterator[int]:
-    # A closing quotation mark belongs to the sentence before it, an opening one to the next.
+    # Make straight quotation marks curly: a closing mark belongs to the sentence before it, an opening mark to the
+    # next.
     if '"' in text:
         text = _STRAIGHT_QUOTES.sub("“\\1”", text)
     for used, meant in rules.stands_for.items():
@@ -187,13 +194,15 @@ def _ends(text: str, rules: SimpleNamespace) -> Iterator[int]:
         dash, word, after = mark.groups()
         marks = mark[0]
         if not word[:1].isupper():
-            # Also the empty string, at the end of the text, is in _CONTINUING.
+            # At the end of the text, `after` is the empty string, which is in _CONTINUING too.
             if (not word and after in _CONTINUING) or (word in rules.continues and len(marks) > 1):
                 continue
-            # A dash before a number or a mark, unlike one before a speech: «Кто?» — «Я!»
+            # A dash before a letter may begin the next speech («Кто?» — «Я!»). Before a number or mark, the sentence
+            # goes on.
             if dash and not word[:1].isalpha():
                 continue
-            # iOS begins a sentence, and in a text without capitals, such as BookCorpus, small letters begin all.
+            # As in `_may_end`: a lower-case letter begins a sentence only in words like "iOS" and in texts in lower
+            # case.
             if is_small(word) and not (word[1:2].isupper() or is_small(text[first])):
                 continue
         if marks == ".":
@@ -206,12 +215,12 @@ def _ends(text: str, rules: SimpleNamespace) -> Iterator[int]:
 
 
 def is_small(word: str) -> bool:
-    """Return whether a word begins with a small letter of a script with capitals."""
+    """Return whether a word begins with a lower-case letter (False in scripts without case)."""
     return word[:1] != word[:1].title()
 
 
-# A bracket that opened within the sentence is open before a mark, and closed later.
 def _in_brackets(text: str, start: int, stop: int) -> bool:
+    # Return whether a mark stands inside brackets that open in the same sentence and close later.
     for opening, closing in ("()", "（）"):
         opened = text.rfind(opening, max(start, stop - _MAX_BRACKETS), stop)
         if opened >= 0 and text.find(closing, opened, stop) < 0:
@@ -219,23 +228,24 @@ def _in_brackets(text: str, start: int, stop: int) -> bool:
     return False
 
 
-# The word after the point has no small first letter; after is the mark after that word.
 def _ends_at_point(text: str, start: int, point: int, following: str, after: str, rules: SimpleNamespace) -> bool:
+    # Decide whether a full stop at `point` ends a sentence. The word after it, `following`, does not begin with a
+    # lower-case letter. `after` is the character behind that word.
     is_long = point >= _MAX_ABBREVIATION and text[point - _MAX_ABBREVIATION : point].isalpha()
-    # Vowel signs of Indic scripts are marks: एन. सी. पाधी
+    # A word may also end in a vowel sign of an Indic script, whose category is Mc or Mn: एन. सी. पाधी
     if is_long or not (text[point - 1].isalnum() or category(text[point - 1]) in ("Mc", "Mn")):
         return True
     written = _abbreviation(text[max(start, point - _LOOK_BACK) : point])
     last = written.lower()
     parts = [last]
     names = [last]
-    # z.b is looked up as z.b and b, пр-т as прт and т.
+    # The names to look up: for "z.b" they are "z.b" and "b", for "пр-т" they are "прт" and "т".
     if not last.isalpha():
         parts = last.replace(" ", "").replace("-", "").split(".")
         last = _LAST.search(last)[0]  # type: ignore[index]
         names = [".".join(parts[index:]) for index in range(len(parts))]
         names.append(last)
-    # The first point of z. B.
+    # At the first full stop of "z. B.", also look up "z.b".
     if after == ".":
         names.insert(0, f"{parts[-1]}.{following.lower()}")
     starts = after != "." and following[:1].isupper() and following.lower() in rules.starters
@@ -244,26 +254,27 @@ def _ends_at_point(text: str, start: int, point: int, following: str, after: str
             return starts
         if name in rules.never or (name in rules.numbered and following[:1].isdecimal()):
             return False
-    # The number of a list.
+    # The number or letter of a list item at the start of a sentence: "1. The mill"
     if (len(written) == 1 or last.isdecimal()) and text.startswith(f"{written}.", start):
         return False
-    # At 22. Then
+    # A number. In languages that write ordinal numbers with a full stop ("am 22. Mai"), it rarely ends a sentence.
     if last.isdecimal():
         return len(last) > 2 or not rules.ordinals or starts or (written != last and not following.isdecimal())
     if rules.ordinals and written.isupper() and not last.strip("ivxlcdm"):
         return starts
-    # A single letter of Korean, Chinese or Japanese is a word.
+    # Longer words end a sentence here, and so does a single Chinese, Japanese or Korean character, which is a word.
     if len(last) > 1 or last > "\u2e7f":
         return True
-    # UN-a and x-T are words.
+    # Forms like "UN-a" and "x-T" are words, not initials.
     if len(parts) == 1 and (is_small(written) or is_small(written[-1:])):
         return True
-    # J. S. Bach; U.S.A. Then
+    # Initials do not end a sentence ("J. S. Bach"), but an abbreviation before a typical first word does ("U.S.A.
+    # Then").
     return starts and " " not in written and "-" not in written
 
 
-# The last word of a text, with the short words with points before it: z. B, apr. J.-C
 def _abbreviation(before: str) -> str:
+    # Return the last word of a text, together with short words with a full stop before it: "z. B", "apr. J.-C"
     words = before.split()
     written = words.pop()
     while words and words[-1][-1] == "." and len(words[-1]) <= _MAX_ABBREVIATION_PART:

@@ -1,1 +1,1 @@
-"""books"""
+"""Clean books and other text files."""

@@ -1,4 +1,4 @@
-"""Parts of a book that are not prose: tables of contents, notes, tables, advertisements."""
+"""Recognise the parts of a book that are not prose, such as tables of contents, notes and advertisements."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 from pipeline_src.base.yaml_files import parse_yaml
 
 CONTENTS = re.compile(r"(?:table of )?contents\.?|(?:list of )?(?:illustrations|plates|maps)\.?", re.I)
-# Fraction of a book after which advertisements are searched.
+# Look for advertisements and other back matter after this fraction of a book.
 BACK = 0.85
-# Reason to drop what follows -> heading of front or back matter.
+# Reason to drop a section -> pattern of the heading above it.
 HEADINGS = {
     "its makers' note": re.compile(
         r"(?:the )?transcriber['’]?s?['’]? (?:end)?(?:notes?|comments?|remarks?)\b.{0,60}"
@@ -19,7 +19,7 @@ HEADINGS = {
         re.I,
     ),
     "imprint": re.compile(r"imprint|colophon|uncopyright", re.I),
-    # A poem or a chapter may be called so, too.
+    # A poem or a chapter may have such a heading too, so `belongs` also checks the lines below it.
     "errata": re.compile(
         r"errat(?:a|um)\b.{0,60}|corrigenda\b.{0,60}|(?:list of )?corrections\b.{0,60}|au lecteur", re.I
     ),
@@ -30,15 +30,15 @@ HEADINGS = {
         re.I,
     ),
 }
-# Fraction of a book before which front matter is searched.
+# Look for front matter before this fraction of a book.
 FRONT = 0.05
-# Characters of a note or an advertisement.
+# Maximum number of characters in a note or an advertisement.
 MAX_LENGTH = 3_000
-# Characters of a note on spelling; a longer text is an introduction.
+# Maximum number of characters in a note on spelling. A longer text is an introduction.
 MAX_SPELLING_NOTE = 800
-# Characters of a section of notes or advertisements at the end.
+# Maximum number of characters in a section of notes or advertisements at the end of a book.
 MAX_SECTION = 20_000
-# Characters of such a section elsewhere: prose may follow without a heading.
+# Maximum number of characters in such a section elsewhere, where prose may follow without a heading.
 MAX_SECTION_BEFORE = 600
 
 _POINTER = r"[\[{](?:\d{1,3}|[*†‡§]{1,3}|[A-Z]|(?:[Ff]oot|[Ee]nd)?[Nn]ote:? ?\w{1,4}|[Pp]g\.? ?\w{1,5})[\]}]"
@@ -57,7 +57,7 @@ _MAKERS = re.compile(
     r"|^\W*errata\b|typographical errors? (?:has|have|was|were)|^\W*(?:end of )?(?:this )?e-?text\b",
     re.M,
 )
-# What an entry of a list of errata says.
+# An entry in a list of errata: "p. 12, line 3, for hear read here".
 _CORRECTED = re.compile(
     r"\b(?:p|pp|pag|page|pages|s|line|l|vers?)\.? ?\d|(?:^|[\d,:;.] )for\b.{1,40}\bread\b|\bdelete\b"
     r"|\b(?:changed|corrected) (?:to|from)\b|\b(?:orthogra|transcri|misprint|typograph)"
@@ -86,16 +86,16 @@ _PUBLISHER = re.compile(
     r"|:[^:]+\b(?:1[5-9]|20)\d\d\W*\Z",
     re.I,
 )
-# Sizes of a printed book.
+# Sizes of printed books, as in advertisements.
 _SIZE = re.compile(r"\b(?:12mo|16mo|18mo|24mo|8vo|4to)\b")
-# Characters of an advertisement without a price.
+# Maximum number of characters in an advertisement without a price.
 MAX_BLURB = 300
 _FORMAT = re.compile(r"\b(?:12mo|16mo|18mo|8vo|4to|octavo|duodecimo|cloth|gilt|paper covers|boards|post-?paid)\b")
 _PRICE = re.compile(r"[$£] ?\d|\b\d+s\.|\b\d+ ?(?:cents|cts|d\.)|\bnet\b")
 _PAGE = re.compile(r"(?:\.{2,}|(?:\. ){2,}|[ \t]{2,}|[ \t])(?:\d{1,4}|[ivxlc]{1,7})\.?\s*\Z")
 _LEADER = re.compile(r"(?:\.{2,}|(?:\. ){2,}|[ \t]{2,})(?:\d{1,4}|[ivxlc]{1,7})\.?\s*\Z")
 _ENTRY = re.compile(r"(?:(?:chapter|book|part|no\.) )?(?:[IVXLC]+|\d{1,3})[.:)]?(?:\s|\Z)", re.I)
-# An entry of an index ends in its pages, or names another entry: "Ash, 7; felled, 19", "Barns, see Farms"
+# An index entry ends in page numbers or refers to another entry: "Ash, 7; felled, 19", "Barns, see Farms"
 _NUMBERED = re.compile(
     r"[,;.\s]\s*(?:pp?\. ?)?\d{1,4}(?:(?:\s?[-–—,;]\s*|\s+)(?:n\.|note|ff?\.|\d{1,4}))*[.;,]?\s*\Z|\bsee (?:also )?\w",
     re.I,
@@ -107,8 +107,8 @@ def without_references(text: str) -> str:
     return _REFERENCE.sub("", text) if "[" in text or "{" in text else text
 
 
-# =bold= -> bold, ~italics~ -> italics, 26^{me} -> 26me, d{te} -> dte
 def without_marks(text: str) -> str:
+    # =bold= -> bold, ~italics~ -> italics, 26^{me} -> 26me, d{te} -> dte
     if "{" in text:
         text = _SUPERSCRIPT.sub(lambda match: match[1] or match[2], text)
     for mark, pattern in _EMPHASIS.items():
@@ -117,8 +117,8 @@ def without_marks(text: str) -> str:
     return text
 
 
-# The reason to drop what follows a heading of front or back matter, or None for any other heading.
 def section_of(heading: str, fraction: float) -> str | None:
+    # Return the reason to drop the section below a heading of front or back matter. Return None for any other heading.
     text = heading.strip(" .:*_=~[](){}-—\n")
     for reason, pattern in HEADINGS.items():
         if pattern.fullmatch(text) and (
@@ -144,17 +144,19 @@ def belongs(lines: list[str], section: str) -> bool:
     return len(text) <= MAX_LENGTH
 
 
-# A letter of an index ("C.") is no Roman number; in front, "I" begins the book.
 def is_letter(lines: list[str], fraction: float) -> bool:
+    # Return whether a line is a single letter that heads part of an index ("C."). At the start of a book, "I" is the
+    # number of a chapter.
     text = " ".join(lines).strip(" .")
     return len(text) == 1 and text.isalpha() and not (text == "I" and fraction <= FRONT)
 
 
 def why_boilerplate(lines: list[str], *, listing: bool, fraction: float) -> str | None:
-    """Return the reason why a block of lines is not prose, or None.
+    """Return the reason why a block of lines is not prose, or None if it may be prose.
 
     Args:
         listing: whether the block follows the heading of a table of contents.
+        fraction: position of the block in the book, 0 to 1.
     """
     if 2 * sum(line.lstrip().startswith(_TABLE) for line in lines) >= len(lines):
         return "table"
@@ -163,7 +165,7 @@ def why_boilerplate(lines: list[str], *, listing: bool, fraction: float) -> str 
     text = "\n".join(lines)
     if len(text) > MAX_LENGTH:
         return None
-    # A search that ignores case is ten times slower.
+    # Searching the lower-case text is ten times faster than a search that ignores case.
     lower = text.lower()
     if any(word in lower for word in _OF_MAKERS) and _MAKERS.search(lower):
         return "its makers' note"
@@ -192,15 +194,16 @@ def _is_of_an_ebook(text: str) -> bool:
     return len(making) > 0 and len(making) + len(credit) > 1
 
 
-# No speech, and each word of more than three letters begins with a capital.
 def _is_title(text: str) -> bool:
+    # A title has no quotation marks, and each of its words with more than three letters begins with a capital.
     if text.strip()[-1:] in "!?" or any(mark in text for mark in '"“”„»«'):
         return False
     return not any(word[:1].islower() and len(word.strip(",.;:")) > 3 for word in text.split())
 
 
-# Lines end in page numbers or, after the heading of a table of contents, begin with numbers.
 def _is_listing(lines: list[str], listing: bool) -> bool:
+    # Return whether lines are a table of contents. They end in page numbers or, below the heading "Contents", may
+    # instead begin with chapter numbers.
     if not listing:
         return len(lines) >= 3 and 10 * sum(map(bool, map(_LEADER.search, lines))) >= 7 * len(lines)
     entries = sum(bool(_PAGE.search(line) or _ENTRY.match(line.strip())) for line in lines)

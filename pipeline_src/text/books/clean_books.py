@@ -1,8 +1,8 @@
-"""Stage ``clean`` for sources of books or other text: documents of clean prose without duplicates, in shards.
+"""Stage ``clean`` for books and other text files: write shards of clean documents without duplicates.
 
-A long book becomes several documents, cut at its headings, so that the validation set has parts of many books instead
-of few books as a whole. Other text keeps its documents, and all of their lines. A paragraph as long as a chapter is cut
-at sentences.
+A long book is split into several documents at its headings, so that the validation set gets parts of many books instead
+of a few whole books. Documents of sources with ``kind: text`` are not split and keep all of their lines. A paragraph as
+long as a chapter is split between sentences.
 """
 
 from __future__ import annotations
@@ -44,28 +44,33 @@ from pipeline_src.text.near_duplicates import Shingles, digest, find_copies, has
 from pipeline_src.text.sentences import split_sentences
 from pipeline_src.text.words import count_words
 
-# Characters of text after which a new shard begins.
+# A shard ends with the document that reaches this number of characters.
 SHARD_CHARACTERS = 64_000_000
-# Words after which a document ends at the next heading.
+# A document with at least this many words ends before the next heading.
 MIN_PART_WORDS = 1_000
-# Words after which it ends with the paragraph.
+# A document with at least this many words ends with the current paragraph.
 MAX_PART_WORDS = 5_000
-# A paragraph of twice as many words is cut into parts of this size.
+# A paragraph with at least twice this many words is split into parts of about this size.
 PARAGRAPH_WORDS = 6_000
-# Copies listed in the manifest.
+# Maximum number of copies that the manifest lists.
 MAX_COPIES = 300
 
 
 @dataclass(frozen=True)
 class Cleaned:
-    """A worker's result for one ``RawDocument``.
+    """The result of cleaning one ``RawDocument``.
 
     Attributes:
-        start: id, title and the start of the text, which explains why it is dropped.
-        documents: the documents that the text becomes.
-        refusals: for each, the rule of a filter that it breaks, or None.
-        digest, shingles: of the words, to find copies; neither if nothing of it is kept.
-        reason, value, limit: why it is dropped, or ''; the value that broke the rule; the rule's threshold.
+        start: id, title and start of the text, which is shown if the text is dropped.
+        dropped_blocks: number of blocks removed from the text, by reason.
+        encoding: encoding of the file; None for rows and lists of sentences.
+        documents: the documents into which the text was split.
+        refusals: for each document, the filter rule that it breaks, or None.
+        digest: hash of the words, to find exact copies; empty if no document is kept.
+        shingles: hashes of word runs, to find near-copies; None if no document is kept.
+        reason: why the whole text is dropped; '' if it is kept.
+        value: the value that led to ``reason``, such as the number of words.
+        limit: the threshold that ``value`` was compared with.
     """
 
     start: Document
@@ -81,7 +86,7 @@ class Cleaned:
 
 
 def run(source: str, params: FilesParams) -> None:
-    """Clean every text in ``data/raw/<source>/fetched-files/`` into ``data/text/<source>/clean-text/``."""
+    """Clean ``data/raw/<source>/fetched-files/`` and write ``data/text/<source>/clean-text/``."""
     check_encoding(params.encoding)
     files = raw_files(source)
     paths = find_books(files)
@@ -116,7 +121,7 @@ def run(source: str, params: FilesParams) -> None:
         books_filter.sample.write(folder)
         if not manifest["documents"]:
             raise PipelineError(
-                "no text is left",
+                "cleaning dropped every text",
                 manifest["dropped"],
                 where=files,
                 hint=f"lower corpus.sources.{source}.min_words in params.yaml, or add texts",
@@ -130,14 +135,14 @@ def run(source: str, params: FilesParams) -> None:
 class _BookFilter:
     def __init__(self, source: str, params: FilesParams) -> None:
         self._source = source
-        # Number of files, and of documents that a filter refuses, by reason.
+        # Reason -> number of dropped files, and of documents that a filter refused.
         self.dropped: Counter[str] = Counter()
         self.sample = DroppedSample()
-        # Number of blocks removed within documents, by reason.
+        # Reason -> number of blocks that were removed from texts.
         self.blocks: Counter[str] = Counter()
-        # Number of files by encoding.
+        # Encoding -> number of files.
         self.encodings: Counter[str] = Counter()
-        # Id of a dropped book -> id of the book that it copies.
+        # Id of a dropped copy -> id of the book that is kept.
         self.copies: dict[str, str] = {}
         self.num_books = 0
         self._threshold = params.near_duplicates
@@ -147,7 +152,7 @@ class _BookFilter:
         cleaned = self._check_ids(cleaned)
         copies: Iterable[int] = repeat(-1)
         with TemporaryFile(dir=folder) as file:
-            # A book's original is known after the last book.
+            # Near-copies are known only after the last book, so the cleaned books are stored in a file until then.
             if self._threshold is not None:
                 copies = find_copies(_spool(cleaned, file), self._threshold, folder)
                 file.seek(0)
@@ -237,10 +242,11 @@ def _is_book(raw: RawDocument, params: FilesParams) -> bool:
     return isinstance(params, BooksParams) and not raw.num_sentences
 
 
-# Paragraphs, one a line, and the number of them before each heading of a book; None for other text.
 def _prose(
     source: str, raw: RawDocument, params: FilesParams, language: str, blocks: Counter[str]
 ) -> tuple[str, list[int] | None]:
+    # Return the paragraphs, one per line, and for each heading the number of paragraphs before it. For text that is not
+    # a book, return None instead of the headings.
     if not _is_book(raw, params):
         lines = filter(None, map(one_line, source.replace(HEADING, "").split("\n")))
         parts = [part for line in lines for part in split_paragraph(line, language)]
@@ -256,14 +262,15 @@ def _prose(
     return "\n".join(parts), headings
 
 
-# Parts of about PARAGRAPH_WORDS. Each ends with a sentence, or else with a word.
 def split_paragraph(paragraph: str, language: str) -> Iterator[str]:
+    # Split a long paragraph into parts of about PARAGRAPH_WORDS words. A part ends between sentences or, if it has only
+    # one sentence, between words.
     num_words = count_words(paragraph) if len(paragraph) > PARAGRAPH_WORDS else 0
     start = 0
     for num_parts in range(num_words // PARAGRAPH_WORDS, 1, -1):
         size = (len(paragraph) - start) // num_parts
         part = paragraph[start : start + size]
-        # The last sentence may go on after the part, so it belongs to the next one.
+        # The last sentence of this part may be incomplete, so it goes into the next part.
         last = split_sentences(part, language)[-1]
         part = part[: part.rindex(last)].rstrip() or part[: part.rfind(" ") + 1].rstrip() or part
         yield part.strip()
@@ -272,10 +279,14 @@ def split_paragraph(paragraph: str, language: str) -> Iterator[str]:
 
 
 def split_book(book: Document, headings: Sequence[int]) -> Iterator[Document]:
-    """Yield the documents of a book.
+    """Split a book into documents.
 
-    Each ends at the first heading after ``MIN_PART_WORDS`` words, or at the first end of a paragraph after
-    ``MAX_PART_WORDS``. If fewer than ``MIN_PART_WORDS`` words remain of the book, they join its last document.
+    A document ends before the first heading after ``MIN_PART_WORDS`` words. If no heading comes within
+    ``MAX_PART_WORDS`` words, it ends with the current paragraph. If fewer than ``MIN_PART_WORDS`` words remain, they
+    are added to the last document.
+
+    Args:
+        headings: for each heading, the number of paragraphs before it.
     """
     paragraphs = book.text.split("\n")
     words = list(accumulate(map(count_words, paragraphs), initial=0))

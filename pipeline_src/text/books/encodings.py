@@ -1,9 +1,10 @@
 """Decode text files: UTF-8, UTF-16 and UTF-32 by byte order mark, or a detected legacy encoding.
 
-chardet knows the pairs of letters of 49 languages in each of their encodings. So it tells Hungarian from French surely,
-but not the encodings of one language, which differ in few characters. Of those, the one with the fewest characters that
-are implausible where they stand is right: "c½ur" and "cafŽ" are "cœur" and "café" in others. An encoding that cannot be
-detected with confidence is an error, since a wrong guess corrupts a book silently.
+chardet knows how often pairs of letters occur in 49 languages, in each encoding of a language. It reliably tells
+Hungarian from French, but not two encodings of the same language, which differ in only a few characters. Among those
+encodings, this module chooses the one with the fewest implausible characters: "c½ur" and "cafŽ" show that "cœur" and
+"café" were decoded with the wrong encoding. If no encoding is clearly best, an error is raised, since a wrong guess
+would corrupt a book silently.
 """
 
 from __future__ import annotations
@@ -26,23 +27,24 @@ BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-# The encodings in which books are found; the more frequent of two that fit equally well comes first.
+# Encodings of books, the most frequent first. The order decides between two encodings that fit equally well.
 CANDIDATES = (
     *("cp1252", "iso8859-15", "mac-roman", "cp850", "cp437", "cp1250", "iso8859-2", "cp852", "mac-latin2"),
     *("cp1254", "iso8859-9", "cp857", "cp1257", "iso8859-13", "iso8859-4", "cp775", "cp1253", "iso8859-7", "cp737"),
     *("cp1251", "koi8-r", "koi8-u", "iso8859-5", "cp866", "mac-cyrillic", "cp1255", "iso8859-8", "cp862", "cp1256"),
     *("cp932", "euc_jis_2004", "gb18030", "big5hkscs", "cp949"),
 )
-# Of chardet's confidence, 0 to 1: a few letters have less; another language is further from the best, a tie is nearer.
+# Thresholds for chardet's confidence, 0 to 1. Below MIN_CONFIDENCE a guess is ignored. A guess that is more than
+# LANGUAGE_LEAD below the best one is another language. Two guesses that differ by less than TIE are equally likely.
 MIN_CONFIDENCE = 0.02
 LANGUAGE_LEAD = 0.05
 TIE = 0.0005
-# Fraction of the non-ASCII characters that may be implausible where they stand.
+# Maximum fraction of implausible characters among the non-ASCII characters.
 MAX_MISREAD = 0.02
 SAMPLE_BYTES = 100_000
-# Python's codecs that are no text encodings
+# Python codecs that are not encodings of text files.
 NON_TEXT_CODECS = {"idna", "punycode", "undefined", "unicode-escape", "raw-unicode-escape", "mbcs", "oem"}
-# Where Project Gutenberg's header, or the head of a page of HTML, names the encoding.
+# A Project Gutenberg header or an HTML head names the encoding within this many bytes.
 HEADER_BYTES = 5_000
 BLOCK_SIZE = 1 << 20
 
@@ -59,30 +61,31 @@ _LOWER = "".join(filter(str.islower, _ALPHABETIC))
 _LATIN = "a-zA-ZÀ-ÖØ-öø-ɏ"
 _OTHER_SCRIPT = "\u0370-\u052f\u0590-\u06ff"
 _LETTER = r"[^\W\d_]"
-# A character that a wrong encoding puts where no language has it. No pattern scans ahead.
+# A character in a place where no language has it, which shows that the encoding is wrong. No alternative scans ahead,
+# so the search takes linear time.
 _MISREAD = re.compile(
-    # Controls, private characters, boxes, ligatures and spacing accents
+    # Control characters, private use characters, box drawing, ligatures and spacing accents.
     "[\x80-\x9f\ufffd\ue000-\uf8ff\u2500-\u259fﬁﬂ¨´¸ˇ˘˛˝]"
-    # "c½ur", "caf‚s"; but "don’t", "col·lega"
+    # Matches in "c½ur" and "caf‚s", but not in "don’t" and "col·lega".
     rf"|(?<={_LETTER})(?:[ªº¹²³¼½¾ƒ]|[^\w\s\x00-\x7f‘’ʼ·—–…\xad‐‑\u2e80-\uffef])(?={_LETTER})"
-    # "cafŽ", "Bäume" as "BŠume"; but "ÄPFEL"
+    # Matches in "cafŽ" and in "BŠume" (for "Bäume"), but not in "ÄPFEL".
     rf"|(?<=[a-z{_LOWER}])[{_UPPER}]|[{_LOWER}](?=[A-Z{_UPPER}])|(?<!{_LETTER})[{_UPPER}](?=[A-Z{_UPPER}][a-z{_LOWER}])"
     rf"|(?<=[{_LATIN}])[{_OTHER_SCRIPT}]|[{_OTHER_SCRIPT}](?=[{_LATIN}])"
-    # "£4" as "Ł4"
+    # Matches in "Ł4" (for "£4").
     rf"|(?<=\d)[{_UPPER}{_LOWER}]|[{_UPPER}{_LOWER}](?=\d)|(?<=[,.;?!])[{_UPPER}{_LOWER}](?!{_LETTER})"
-    # "Άλλος" in the code page beside: "¶λλος", "’λλος"; and its "’ά" here
+    # Greek "Άλλος" in a related code page is "¶λλος" or "’λλος". In the other direction, "’ά" becomes "Άά".
     rf"|¶(?={_LETTER})|’(?=([α-ω])\1)|Ά(?=[άέήίόύώ])"
-    # Opening marks within words, and quotation marks between blanks; but « Oui »
+    # Opening marks inside words, and quotation marks between spaces, but not the marks in "« Oui »".
     r"|(?<=\w)[„‚¿¡]|[„‚¿¡](?=\s)|(?<=\s)[“‘](?=\s)"
 )
 
 
 class Reading(NamedTuple):
-    """A text read in one encoding.
+    """A text decoded with one encoding.
 
     Attributes:
-        confidence: chardet's, 0 to 1.
-        misread: fraction of the non-ASCII characters that are implausible where they stand.
+        confidence: confidence of chardet in this encoding, 0 to 1.
+        misread: fraction of the non-ASCII characters that are implausible in their place.
     """
 
     encoding: str
@@ -102,15 +105,15 @@ def check_encoding(declared: str | None) -> None:
         b"a".decode(declared or "utf-8", "replace")
     except (LookupError, ValueError):
         raise PipelineError(
-            "no such encoding",
+            "unknown text encoding",
             declared,
             where="`encoding` of a source in params.yaml",
-            hint="use a name that Python knows, such as utf-8, cp1252 or utf-16, or null to find it out",
+            hint="use a Python encoding name, such as utf-8, cp1252 or utf-16, or null to detect the encoding",
         ) from None
 
 
-# The text has \n line ends, the encoding its canonical name.
 def decode(data: bytes, path: Path, declared: str | None) -> tuple[str, str]:
+    # Return the text with \n as line ends, and the canonical name of its encoding.
     encoding = find_encoding(data, path, declared)
     text = "".join(_decode_blocks(io.BytesIO(data), path, encoding, declared, BLOCK_SIZE))
     return text.replace("\r\n", "\n").replace("\r", "\n"), name_of(encoding)
@@ -127,7 +130,7 @@ def _decode_blocks(file: IO[bytes], path: Path, encoding: str, declared: str | N
     block = b"start"
     while block:
         block = file.read(size)
-        # A character may begin in the last block.
+        # The decoder may still hold the first bytes of a character from the last block.
         start = position - len(decoder.getstate()[0])
         try:
             text = decoder.decode(block, final=not block)
@@ -142,11 +145,12 @@ def _decode_blocks(file: IO[bytes], path: Path, encoding: str, declared: str | N
 
 
 def find_encoding(data: bytes, path: Path, declared: str | None, complete: bool = True) -> str:
-    """Detect the encoding of a file and return its name in Python's codecs.
+    """Detect the encoding of a file and return the name of its Python codec.
 
     Args:
-        data: the file, or its start unless ``complete``.
-        declared: the source's ``encoding``; None to detect it.
+        data: content of the file, or only its start.
+        declared: ``encoding`` of the source in params.yaml; None to detect it.
+        complete: whether ``data`` is the whole file.
     """
     marked = [encoding for mark, encoding in BYTE_ORDER_MARKS if data.startswith(mark)]
     if declared and name_of(declared) in ("utf-16", "utf-32") and not marked:
@@ -178,8 +182,9 @@ def _legacy_encoding(data: bytes, path: Path, offset: int) -> str:
         raise PipelineError(
             "damaged UTF-8",
             path,
-            where=f"{where}; {wrong:,} wrong bytes, {right:,} right characters",
-            hint=f"fetch it again, or drop wrong bytes: `iconv -c -f UTF-8 -t UTF-8 {path.name} > new{path.suffix}`",
+            where=f"{where}; {wrong:,} invalid bytes, {right:,} valid characters",
+            hint="fetch it again, or remove the invalid bytes: "
+            f"`iconv -c -f UTF-8 -t UTF-8 {path.name} > new{path.suffix}`",
         )
     readings = _readings(data)
     plausible = [reading for reading in readings if reading.misread <= MAX_MISREAD]
@@ -190,20 +195,22 @@ def _legacy_encoding(data: bytes, path: Path, offset: int) -> str:
         return named
     if likely and not _is_tie(likely):
         return likely[0].encoding
-    # Where marks outnumber letters, as in "„Ja“, sagte er.", no language is likely: the most frequent encoding, alone.
+    # If punctuation outnumbers letters, as in "„Ja“, sagte er.", chardet is confident in no language. Then accept the
+    # most frequent encoding, if all plausible encodings give the same text.
     texts = {reading.text for reading in plausible}
     if not likely and len(texts) == 1 and plausible[0].encoding == CANDIDATES[0]:
         return plausible[0].encoding
     raise PipelineError(
         "the encoding of a file cannot be detected",
         path,
-        where=f"{where} is not UTF-8; it may be {', '.join(reading.encoding for reading in plausible) or 'no text'}",
+        where=f"{where} is not UTF-8; it may be {', '.join(reading.encoding for reading in plausible) or 'binary'}",
         hint=_hint(path, plausible[0].encoding if plausible else "WINDOWS-1252"),
     )
 
 
-# Readings in every encoding that the text may have. The fewest misread characters come first.
 def _readings(data: bytes) -> list[Reading]:
+    # Decode the lines that are not ASCII with every encoding that chardet considers possible. Sort by the fraction of
+    # implausible characters, lowest first.
     sample = b"\n".join(line for line in data.split(b"\n") if not line.isascii())[:SAMPLE_BYTES]
     guesses = detect_all(
         sample,
@@ -221,16 +228,17 @@ def _readings(data: bytes) -> list[Reading]:
     return sorted(readings, key=lambda reading: (reading.misread, CANDIDATES.index(reading.encoding)))
 
 
-# Whether another text fits as well as the first.
 def _is_tie(readings: list[Reading]) -> bool:
+    # Return whether another encoding fits as well as the first one, but gives a different text.
     first = readings[0]
     near = [reading for reading in readings if reading.confidence > first.confidence - TIE]
     texts = {reading.text for reading in near if reading.misread == first.misread}
     return len(texts) > 1
 
 
-# The encoding that the file names, if it decodes. Latin-1 is read as cp1252.
 def _named_encoding(data: bytes) -> str | None:
+    # Return the encoding that the file itself names, if the file can be decoded with it. Latin-1 is replaced by cp1252,
+    # as browsers do.
     match = _NAMED.search(data[:HEADER_BYTES])
     if not match:
         return None
@@ -251,9 +259,9 @@ def _hint(path: Path, encoding: str) -> str:
 
 
 def _not_decoded(path: Path, offset: int, byte: int, encoding: str, declared: str | None) -> PipelineError:
-    origin = "declared as `encoding` of the source" if declared else "found out from the rest"
+    origin = "declared as `encoding` of the source" if declared else "detected from the start of the file"
     return PipelineError(
-        f"a file is not {name_of(encoding)}",
+        f"the file cannot be decoded as {name_of(encoding)}",
         path,
         where=f"byte {offset:,} (0x{byte:02x}); the encoding was {origin}",
         hint=_hint(path, "WINDOWS-1252" if encoding.startswith("utf-8") else encoding),
@@ -262,9 +270,9 @@ def _not_decoded(path: Path, offset: int, byte: int, encoding: str, declared: st
 
 def _binary(path: Path, offset: int) -> PipelineError:
     return PipelineError(
-        "a file is binary",
+        "the file is binary, not text",
         path,
         where=f"byte {offset:,} is NUL",
-        hint="take it away; if it is UTF-16 without a byte order mark, re-encode it: "
+        hint="move it out of the folder; if it is UTF-16 without a byte order mark, re-encode it: "
         f"`iconv -f UTF-16LE -t UTF-8 {path.name} > new{path.suffix}`",
     )

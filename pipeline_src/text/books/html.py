@@ -1,9 +1,9 @@
-"""Read a book in HTML as plain text: a blank line after each block, and a mark before each heading.
+"""Convert an HTML book to plain text, with a blank line after each block and a mark before each heading.
 
     <h2>The Mill</h2><p>It stood<a href="#n1">[1]</a> there.</p>  ->  "\\ufdd0The Mill\\n\\nIt stood there."
 
-What a page adds to its prose is dropped and counted: tables, illustrations, notes, contents, and front and back matter
-that says so by its element, ``epub:type``, role, class or id. ``html.yaml`` lists them.
+Elements that are not prose are dropped and counted: tables, illustrations, notes, contents, and front and back matter.
+They are recognised by their tag, ``epub:type``, role, class or id, which ``html.yaml`` lists.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pipeline_src.base.yaml_files import parse_yaml
 from pipeline_src.text.books.plain_text import HEADING
 
 TABLE = parse_yaml(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
-# Value of epub:type, or of role behind "doc-" -> reason to drop the element.
+# Value of epub:type, or of role without its prefix "doc-" -> reason to drop the element.
 TYPES: dict[str, str] = {name: reason for reason, names in TABLE["types"].items() for name in names.split()}
 _TAGS = {name: reason for reason, names in TABLE["tags"].items() for name in names.split()}
 _CLASSES = {name: reason for reason, names in TABLE["classes"].items() for name in names.split()}
@@ -30,7 +30,7 @@ _HEADING_TYPES = frozenset(TABLE["heading_types"].split())
 _LINES = frozenset(TABLE["lines"].split())
 HEAD_CHARACTERS = 20_000
 MIN_TAGS = 5
-# Prose has none of these tags; a page has one for each paragraph.
+# A page has at least one paragraph tag for this many characters. Plain text has no such tags.
 MAX_CHARACTERS_PER_TAG = 2_000
 MAX_NOTE_MARK = 10
 _HTML = re.compile(r"\s*(?:<\?xml\b[^<>]*>\s*)?(?:<!--[^<>]{0,1000}-->\s*)?<(?:!doctype\s+html|html)\b", re.I)
@@ -40,19 +40,19 @@ _PARAGRAPH_TAG = re.compile(r"</?(?:p|br|div|h[1-6])\b[^<>]{0,200}>", re.I)
 _NOTE_MARK = re.compile(
     r"\s*(?:[\[({]\s*(?:note |fn)?\w{1,4}\s*[\])}]|[\[({]?(?:\d{1,4}|[*†‡§¶‖]{1,3})[\])}]?)\s*", re.I
 )
-# What a superscript number is an exponent of: "x", "km", "10"
+# After one of these, a superscript number is an exponent, not a note mark: "x", "km", "10"
 _BASE = re.compile(r"(?:\d|\b[^\W\d_]{1,2})\Z")
 _LETTER = re.compile(r"[^\W\d_]")
 _SPACE = re.compile(r"[ \t\r\n\f]+")
 _HIDDEN = re.compile(r"\b(?:display\s*:\s*none|visibility\s*:\s*hidden)", re.I)
-# Soft hyphens, joiners, and the hair spaces that some editions put between marks: they change no word.
+# Removed: soft hyphens, joiners, and the hair spaces that some editions put between punctuation marks.
 _INVISIBLE = dict.fromkeys(map(ord, "\xad\u200a\u200b\u2060\ufeff" + HEADING))
 
 
 def is_html(text: str) -> bool:
     if _HTML.match(text):
         return True
-    # A cheap search first: nearly every book in plain text has no such tag.
+    # This cheap search rules out nearly every plain-text book.
     start = text[:HEAD_CHARACTERS].lower()
     if not any(tag in start for tag in ("</p>", "<br", "<p>")):
         return False
@@ -60,19 +60,20 @@ def is_html(text: str) -> bool:
 
 
 def html_text(page: str, where: object, dropped: Counter[str], matter: Mapping[str, str]) -> str:
-    """Return the prose of a page as plain text, with ``HEADING`` before each heading.
+    """Return the prose of an HTML page as plain text, with ``HEADING`` before each heading.
 
     Args:
-        where: the file, for errors.
-        matter: id -> reason to drop that element.
+        where: name of the file, for error messages.
+        dropped: incremented for each dropped element, by reason.
+        matter: element id -> reason to drop that element.
     """
-    # Everything before the root is cut, so that the parser sees no definition of an entity.
+    # Remove everything before <html>, so that the parser sees no entity definitions.
     root = _ROOT.search(page)
     parser = etree.HTMLParser(encoding="utf-8", no_network=True, huge_tree=True, remove_comments=True, remove_pis=True)
     tree = etree.HTML((page[root.start() :] if root else page).encode(), parser)
     for error in parser.error_log.filter_from_fatals():
         raise PipelineError(
-            "HTML that cannot be read", error.message, where=where, hint="take it away, or save it anew"
+            "invalid HTML", error.message, where=where, hint="save the page again, or move it out of the folder"
         )
     writer = _Writer(dropped, matter)
     if tree is not None:
@@ -85,12 +86,12 @@ class _Writer:
         self._dropped = dropped
         self._matter = matter
         self.pieces: list[str] = [""]
-        # How many elements of each kind are open here.
+        # Number of open headings and open <pre> elements.
         self._headings = 0
         self._preformatted = 0
 
-    # Pages of others may be nested deeply, so the tree is walked without recursion.
     def write(self, tree: etree._Element) -> None:
+        # Walks the tree without recursion, since downloaded pages may be nested deeply.
         walker = etree.iterwalk(tree, events=("start", "end"))
         skipped = None
         for event, element in walker:
@@ -133,7 +134,7 @@ class _Writer:
         if self._headings:
             self.pieces.append(" ")
         elif not _LINES.isdisjoint(element.get("class", "").split()):
-            # A line of verse.
+            # Lines of verse stay together: they are separated by a line break instead of a blank line.
             self.pieces.append("" if self.pieces[-1].endswith("\n") else "\n")
         else:
             self.pieces.append("\n\n")
@@ -191,8 +192,8 @@ def _is_hidden(element: etree._Element) -> bool:
     return _HIDDEN.search(element.get("style", "")) is not None
 
 
-# As an entry of a table of contents has.
 def _has_only_links(element: etree._Element) -> bool:
+    # An element that contains only links is an entry of a table of contents.
     between = element.text or ""
     links = 0
     for child in element:

@@ -1,4 +1,4 @@
-"""Split a Markdown book into paragraphs, a Markdown play into speeches."""
+"""Split a Markdown book into paragraphs, or a Markdown play into speeches."""
 
 from __future__ import annotations
 
@@ -25,11 +25,15 @@ _TAG = re.compile(r"</?[a-zA-Z][^<>\n]{0,200}>")
 
 
 def markdown_paragraphs(text: str, dropped: Counter[str], headings: list[int] | None = None) -> list[str]:
-    """Return the paragraphs of a book or the speeches of a play.
+    """Return the paragraphs of a book, or the speeches of a play.
 
-    Headings, lists, tables and code are removed; so are a play's speaker names and stage directions (a block, a line or
-    an aside in italics or brackets). Verse becomes one paragraph per speech. Everything removed is counted in
-    ``dropped``; for each heading, the number of paragraphs before it is appended to ``headings``.
+    Headings, lists, tables and code are removed. From a play, the names of speakers and the stage directions are
+    removed too. A stage direction is a block, a line or an aside in italics or brackets. Each speech becomes one
+    paragraph, even if it is in verse.
+
+    Args:
+        dropped: incremented by the number of removed parts, by reason.
+        headings: for each heading, the number of paragraphs before it is appended to this list.
     """
     text = _without_comments(_CODE.sub("", _FRONT_MATTER.sub("", text)))
     is_play = len(re.findall(r"^\*\*[^*\n]{1,60}\*\*[.:]?[ \t]*$", text, re.M)) > 10
@@ -58,8 +62,8 @@ def markdown_paragraphs(text: str, dropped: Counter[str], headings: list[int] | 
     return paragraphs
 
 
-# An unclosed comment is text, and searched for only once.
 def _without_comments(text: str) -> str:
+    # An unclosed comment stays as text. The search stops there, so it takes linear time.
     pieces, position = [], 0
     while (start := text.find("<!--", position)) >= 0 and (end := text.find("-->", start + 4)) >= 0:
         pieces.append(text[position:start])
@@ -68,7 +72,7 @@ def _without_comments(text: str) -> str:
 
 
 def _why_not_prose(block: str, is_play: bool) -> str | None:
-    # A single word without punctuation is half a title.
+    # In a play, a single word without punctuation is part of a title.
     if _HEADING.fullmatch(block) or (is_play and block.isalpha()):
         return "heading"
     if _RULE.fullmatch(block):

@@ -1,4 +1,4 @@
-"""Split a plain-text book into paragraphs, without Gutenberg's header, front matter, headings and line breaks."""
+"""Split a plain-text book into paragraphs, without Project Gutenberg's header, front matter and headings."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from pipeline_src.text.books.boilerplate import (
 from pipeline_src.text.sentences import FULL_STOPS, is_small
 from pipeline_src.text.words import MAX_SPLIT_CHARACTERS
 
-# A block that markup calls a heading begins with this code point, which is no character of any text.
+# Readers of HTML and EPUB put this code point before a heading. It is a noncharacter, which occurs in no text.
 HEADING = "\ufdd0"
 _WORD = r"[^\W\d_]+(?:['’][^\W\d_]+)*"
 _WORDS = re.compile(rf"{_WORD}(?:-{_WORD})*")
-# Matches begin only at the start of a part, of few parts: 100,000 letters are scanned once, not 100,000 times.
+# Possessive quantifiers and limits on repetition keep the search linear: a run of 100,000 letters is scanned only once.
 _PART = r"[^\W\d_]++(?:['’][^\W\d_]++){0,8}"
 _BROKEN = re.compile(rf"(?<![^\W\d_])((?:{_PART}-){{0,8}}{_PART})-[ \t]*+\n[ \t]*+({_WORD})")
 _LAST = re.compile(rf"((?:{_WORD}-)*{_WORD})-\Z")
 _FIRST = re.compile(_WORD)
-# No word has more characters.
+# Maximum number of characters of a word.
 _WINDOW = 100
 _WHITE_SPACE = re.compile(r"\s\s+|[^\S ]")
-# A part that occurs so often counts as a word.
+# A part that occurs at least this often elsewhere in the book counts as a word of its own.
 MIN_PART_COUNT = 2
 
 
 class HyphenResolver:
-    """Decide by a book's other words whether a word broken at a line end has a hyphen.
+    """Decide whether the hyphen of a word that is broken at a line end belongs to the word.
 
-    A scanned book breaks words anywhere (``con-`` / ``cerning``); a transcriber leaves only hyphens that belong to the
-    word (``every-`` / ``day``). The form found elsewhere in the book is correct; if there is none, the form that most
-    other broken words turned out to have.
+    In a scanned book, a word may be broken anywhere (``con-`` / ``cerning``). In a transcribed book, only hyphens that
+    belong to a word are left (``every-`` / ``day``). If the book has the word elsewhere, with or without a hyphen, that
+    form is used. Otherwise, the form is used that most other broken words of the book have.
     """
 
     def __init__(self, text: str) -> None:
@@ -66,8 +66,9 @@ class HyphenResolver:
             self._counts[part] >= MIN_PART_COUNT for part in (prefix[1].lower().rpartition("-")[2], suffix[0].lower())
         )
 
-    # Whether the book prefers the hyphenated form. None if it has neither form, or both equally often.
     def _known_form(self, prefix: str, suffix: str) -> bool | None:
+        # Return whether the hyphenated form is more frequent elsewhere in the book. Return None if both forms are
+        # equally frequent or absent.
         joined, hyphenated = self._counts[prefix + suffix], self._counts[f"{prefix}-{suffix}"]
         return None if joined == hyphenated else hyphenated > joined
 
@@ -93,11 +94,11 @@ _NUMBER = (
     r"(?:[IVXLC]+|\d+|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|(?:thir|four|fif|six|seven|eigh|nine)teen"
     r"|(?:twen|thir|for|fif|six|seven|eigh|nine)ty(?:[- ]\w+)?|the (?:first|second|third|last))"
 )
-# of Chinese and Japanese, which need no space where lines are joined
+# Chinese and Japanese characters, between which lines are joined without a space.
 _UNSPACED = re.compile("[\u2e80-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]")
 _WORDS_OF_HEADINGS = parse_yaml(Path(__file__).with_name("headings.yaml").read_text(encoding="utf-8"))
 _CHAPTER, _PART, _ORDINAL = ("|".join(_WORDS_OF_HEADINGS[kind].split()) for kind in ("chapter", "part", "ordinal"))
-# A title behind a stop may be long: "Capítulo XIX. Donde se declara ..."
+# A title after a full stop may be long: "Capítulo XIX. Donde se declara ..."
 _LONG_TITLE = r"\s?[.:—–-].{0,300}"
 _HEADING = re.compile(
     # "Chapter 3 The Mill", "Part I. The Mill"
@@ -118,49 +119,50 @@ _FRONT_MATTER = re.compile(
     r"|^list of illustrations|^(?:first )?(?:edition|published)\b|^dedicated to",
     re.I | re.M,
 )
-# Who wrote the book: "By A. Miller." "von Hans und Grete Müller"
+# A line that names the author: "By A. Miller." "von Hans und Grete Müller"
 _NAME = r"(?:[^\W\d_a-zà-ÿ][\w'’-]*\.?|de|la|del|della|di|da|dos|von|van|der|den|du|le|of|the|and|et|und|y|e)"
 _BY = "[Bb]y|BY|[Vv]on|[Pp]ar|[Pp]or|[Dd]i|[Dd]e|[Aa]v|[Aa]f|[Dd]oor|[Pp]rzez"
 _AUTHOR = re.compile(rf"(?:{_BY}) {_NAME}(?:,? {_NAME}){{1,8}}\.?")
 _ILLUSTRATION = re.compile(
     r"\[(?:(?i:illustration|footnote|sidenote|transcriber)[^\]]*\]"
     r"|_?(?:Music|Figures?|Fig\.|FIG\.|Plate|PLATE|Map|Frontispiece|Tailpiece)\b[^\[\]\n]{0,300}\]"
-    r"|_?(?:Exeunt|EXEUNT|Exit|Re-?enter|Enter)\b(?:[^\[\]]{0,200}\]|[^\[\]\n]*))"  # [Exeunt.
+    # A stage direction, which may be unclosed: "[Exeunt."
+    r"|_?(?:Exeunt|EXEUNT|Exit|Re-?enter|Enter)\b(?:[^\[\]]{0,200}\]|[^\[\]\n]*))"
 )
-# German, Danish, Czech and Slovene end a speech so: „Ja!“ »Ja!«
+# “ and « are included since they close a quotation in German, Danish, Czech and Slovene: „Ja!“ »Ja!«
 SENTENCE_END = frozenset(".!?\"”’»›')…“‘«‹」』" + FULL_STOPS)
 _SPEECH_END = SENTENCE_END | frozenset(":;,]—-")
-# A small letter does not continue the sentence after these.
+# After one of these, a lower-case letter does not continue the sentence.
 _PARAGRAPH_END = SENTENCE_END | frozenset(":]")
 MAX_AUTHOR = 80
-# A number and the longest title.
+# Maximum number of characters in a heading, for a number and a long title.
 MAX_HEADING = 400
-# Front matter is searched in so many characters.
+# Look for front matter at least in this many characters.
 MIN_FRONT_LENGTH = 2_000
 _STANZA_NUMBER = re.compile(r"^\s*\d{1,4}\.?\s+(?=\W{0,2}[^\W\d_])")
 _LINE_NUMBER = re.compile(r"(?<=\S)(?:\s{3,}|\t)\[?\d{1,4}\]?$")
-# No line of verse has more characters.
+# Maximum number of characters in a line of verse.
 MAX_VERSE_LENGTH = 65
 _VERSE_END = tuple(",;:.!?—-")
-# Fewest words of a verse without a mark at its end.
+# Minimum number of words in a line of verse that ends without punctuation.
 MIN_VERSE_WORDS = 4
-# Characters that decide whether sentences begin with capitals.
+# Number of characters in the sample that decides whether a book uses capitals.
 SAMPLE_LENGTH = 20_000
-# Characters of a paragraph to which a line is appended.
+# While lines are joined, all but the end of a longer paragraph is set aside.
 MAX_JOINED = 10_000
-# A line of more characters was not wrapped.
+# A line with more characters was not wrapped.
 MAX_WRAPPED_LENGTH = 120
-# A line of this length was wrapped.
+# A line with at least this many characters may have been wrapped.
 MIN_WRAPPED_LENGTH = 45
 
 
 class Block(NamedTuple):
-    """Lines that stand together in a book.
+    """Consecutive lines of a book, between blank lines.
 
     Attributes:
-        position: characters of the book until the block's end.
-        fraction: the same, as a fraction of the book.
-        is_heading: whether markup says that it is a heading.
+        position: number of characters of the book up to the end of the block.
+        fraction: ``position`` as a fraction of the book's length, 0 to 1.
+        is_heading: whether the block is marked with ``HEADING``.
     """
 
     lines: list[str]
@@ -173,8 +175,9 @@ def plain_paragraphs(text: str, dropped: Counter[str], headings: list[int] | Non
     """Return the paragraphs of a book, each on one line.
 
     Args:
-        text: a block that begins with ``HEADING`` is a heading.
-        headings: for each heading, the number of paragraphs before it is appended.
+        text: text of the book; a block that begins with ``HEADING`` is a heading.
+        dropped: incremented by the number of removed blocks, by reason.
+        headings: for each heading, the number of paragraphs before it is appended to this list.
     """
     text = _without_frame(text, dropped)
     hyphens = HyphenResolver(text)
@@ -183,11 +186,11 @@ def plain_paragraphs(text: str, dropped: Counter[str], headings: list[int] | Non
     blocks = _without_sections(_split_blocks(text), dropped)
     labelled = _label_blocks(blocks, hyphens, capitals, max_front, dropped)
     paragraphs: list[str] = []
-    # The last paragraph, if it ends within a sentence because of a stray blank line.
+    # The last paragraph, if it ends in the middle of a sentence. A stray blank line may have split the sentence.
     unfinished = ""
     for label, paragraph in labelled:
         if label == "prose" and is_small(paragraph):
-            # “Is it?” / he asked.
+            # A lower-case letter continues even a complete sentence: “Is it?” / he asked.
             if not unfinished and capitals and paragraphs:
                 unfinished = paragraphs.pop()
             if unfinished:
@@ -207,8 +210,8 @@ def plain_paragraphs(text: str, dropped: Counter[str], headings: list[int] | Non
     return paragraphs
 
 
-# Blocks end at blank lines; one without blank lines may have several paragraphs.
 def _split_blocks(text: str) -> Iterator[Block]:
+    # Split at blank lines. Text between blank lines may still contain several paragraphs, which become a block each.
     position = 0
     for block in BLANK_LINES.split(without_marks(without_references(_ILLUSTRATION.sub("", text)))):
         position += len(block)
@@ -221,10 +224,10 @@ def _split_blocks(text: str) -> Iterator[Block]:
             yield Block(lines, position, fraction, is_heading=False)
 
 
-# Drop what stands below a heading of front or back matter, such as an index or a list of errata.
 def _without_sections(blocks: Iterable[Block], dropped: Counter[str]) -> Iterator[Block]:
+    # Drop the sections below headings of front and back matter, such as an index or a list of errata.
     section = None
-    # Characters of the section until here.
+    # Number of characters of the section so far.
     size = 0
     for block in blocks:
         heading = section_of(block.lines[0], block.fraction) if len(block.lines) == 1 else None
@@ -249,10 +252,10 @@ def _in_section(block: Block, section: str, size: int) -> bool:
     return not is_chapter or (section == "index" and is_letter(block.lines, block.fraction))
 
 
-# Yield the text of each block and what it is: prose, verse or heading. All others are dropped.
 def _label_blocks(
     blocks: Iterable[Block], hyphens: HyphenResolver, capitals: bool, max_front: float, dropped: Counter[str]
 ) -> Iterator[tuple[str, str]]:
+    # Yield the label (prose, verse or heading) and the text of each block. Drop blocks of any other kind.
     # Whether the block follows the heading of a table of contents.
     listing = False
     for lines, position, fraction, is_heading in blocks:
@@ -280,8 +283,8 @@ def _chapter(lines: list[str]) -> bool:
     return len(lines) <= 3 and _HEADING.fullmatch(" ".join(line.strip() for line in lines)) is not None
 
 
-# All lines of verse are short and begin with a capital, and some end in a mark.
 def _is_verse(lines: list[str]) -> bool:
+    # In verse, all lines are short and begin with a capital, and at least a third of them end in a punctuation mark.
     texts = [line.strip().lstrip("_\"'“‘„‚«»‹›([") for line in lines]
     if len(lines) < 2 or max(map(len, texts)) > MAX_VERSE_LENGTH:
         return False
@@ -296,15 +299,15 @@ def _is_verse(lines: list[str]) -> bool:
     return 3 * marked >= len(lines) or all(map(_is_unmarked_verse, texts))
 
 
-# Words enough, and enough without a capital, not to be a heading or a name.
 def _is_unmarked_verse(text: str) -> bool:
+    # A line of verse without punctuation has more words than a name, and fewer capitals than a heading.
     words = text.split()
     few_capitals = 2 * sum(word[0].islower() for word in words) >= len(words)
     return len(words) >= MIN_VERSE_WORDS and few_capitals and not text[-1].isdecimal()
 
 
-# A stanza's number stands before its first line, the numbers of lines behind them.
 def _without_numbers(lines: list[str]) -> list[str]:
+    # Remove the number before the first line of a stanza, and line numbers at the ends of lines.
     if lines:
         lines = [_STANZA_NUMBER.sub("", lines[0]), *lines[1:]]
     last = [line[-1] for line in lines]
@@ -321,8 +324,8 @@ def _num_verses(lines: list[str]) -> int:
     return len(lines) - (named and len(lines) > 2)
 
 
-# BookCorpus is in lower case.
 def _has_capitals(text: str) -> bool:
+    # Return whether the book uses capitals. BookCorpus, for example, is in lower case.
     middle = text[len(text) // 2 :][:SAMPLE_LENGTH]
     return 500 * sum(map(str.isupper, middle)) >= len(middle)
 
@@ -346,8 +349,8 @@ def _without_frame(text: str, dropped: Counter[str]) -> str:
     return text
 
 
-# One paragraph, unless lines are long or first lines are indented.
 def _split_block(block: str) -> list[list[str]]:
+    # A block is one paragraph, unless its lines are not wrapped or the first lines of paragraphs are indented.
     lines = [line for line in block.split("\n") if line.strip()]
     if not lines:
         return []
@@ -381,7 +384,7 @@ def _is_front_matter(paragraph: str) -> bool:
 
 
 def _is_heading(text: str) -> bool:
-    # ʼ and ʻ are letters of no case: КАМʼЯНЕЦЬ
+    # ʼ and ʻ are letters without case, and are allowed in a heading in capitals: КАМʼЯНЕЦЬ
     is_in_capitals = not any(letter.isalpha() and not letter.isupper() and letter not in "ʼʻ" for letter in text)
     return is_in_capitals or (len(text) <= MAX_HEADING and _HEADING.fullmatch(text) is not None)
 
@@ -398,15 +401,17 @@ def _join(lines: list[str], hyphens: HyphenResolver) -> str:
     for line in lines:
         text = _joined(text, one_line(line), hyphens)
         if len(text) > MAX_JOINED:
-            # What follows depends on the last characters alone, so that a long paragraph takes linear time.
+            # Joining the next line needs only the last characters. Setting the others aside makes the loop linear in
+            # the length of a paragraph.
             complete.append(text[:-_WINDOW])
             text = text[-_WINDOW:]
-    # Gutenberg's italics are _between underscores_.
+    # Project Gutenberg marks italics with _underscores_.
     return "".join([*complete, text]).replace("_", "")
 
 
-# A word broken between the two is joined, with its hyphen if it has one.
 def _joined(text: str, line: str, hyphens: HyphenResolver) -> str:
+    # Join a text and its next line. If a word was broken at the line end, keep its hyphen only if it belongs to the
+    # word.
     if not text:
         return line
     if len(text) > 1 and text[-1] == "-" and text[-2].isalpha():

@@ -1,7 +1,7 @@
-"""Read files of books and other text: one text a file, one a row (JSON Lines, Parquet), or a list of sentences.
+"""Read books and other text from files with one text, one text per row, or one sentence per line.
 
-Files of one book are read by the worker that cleans them; rows and lists are streamed, so that a file may be larger
-than memory.
+A file with a single text is read by the worker that cleans it. Files with rows (JSON Lines, Parquet) and lists of
+sentences are streamed, so they may be larger than memory.
 """
 
 from __future__ import annotations
@@ -35,24 +35,27 @@ from pipeline_src.text.sentences import split_sentences
 
 TITLES = ("title", "book_title", "name")
 IDS = ("id", "book_id", "gutenberg_id")
-# Bytes of text read from a Parquet file at a time.
+# Approximate size of the batches in which a Parquet file is read.
 BATCH_BYTES = 4 << 20
-# Fewest lines of a list of sentences.
+# Minimum number of lines of a file that counts as a list of sentences.
 MIN_LIST_LINES = 100
-# Sentences per document on average, if the blank lines of a list separate documents.
+# If documents would have fewer sentences on average, the blank lines in a list do not separate documents.
 MIN_SENTENCES = 3
-# Characters of a line.
+# Maximum number of characters in a line of a list.
 MAX_SENTENCE_LENGTH = 1_000
-# A line of a list has about one sentence, a paragraph two or more.
+# A line of a list has about one sentence, while a line with a paragraph has two or more. This is the maximum average.
 MAX_SENTENCES_PER_LINE = 1.5
-# The longest novels have a tenth of it.
+# Maximum size of a file with one text. The longest novels have about a tenth of this size.
 MAX_BOOK_BYTES = 256 << 20
 
 
 class TextRow(NamedTuple):
-    """A row of a file. Its title and id are in the first of ``TITLES`` and ``IDS``, or ''."""
+    """A row of a file.
 
-    # Counted from 0.
+    The title is the first column of ``TITLES`` that the row has, and the id the first of ``IDS``; '' if it has none.
+    """
+
+    # Index of the row in its file, from 0.
     number: int
     text: str
     title: str
@@ -66,10 +69,10 @@ def read_rows(path: Path, suffix: str, text_column: str) -> Iterator[TextRow]:
         text = record[text_column]
         if not isinstance(text, str):
             raise PipelineError(
-                "a row without text",
+                "the text column of a row holds no text",
                 f"{text_column} is {json.dumps(text, default=str)[:80]}",
                 where=where,
-                hint="leave such rows out, or name another column as text_column of the source in params.yaml",
+                hint="remove such rows, or name another column as text_column of the source in params.yaml",
             )
         row = TextRow(
             number, text.replace("\r\n", "\n").replace("\r", "\n"), _first(record, TITLES), _first(record, IDS)
@@ -102,12 +105,15 @@ def _json_lines(path: Path, _: str) -> Iterator[tuple[str, dict[str, Any]]]:
                 try:
                     record = json.loads(line.removeprefix(b"\xef\xbb\xbf").decode("utf-8"))
                 except RecursionError:
-                    raise PipelineError("nested too deeply", where=where, hint="fix or remove that line") from None
-                except ValueError as error:  # UnicodeDecodeError and JSONDecodeError are
-                    raise PipelineError("not JSON", error, where=where, hint="fix or remove that line") from None
+                    raise PipelineError(
+                        "the JSON is nested too deeply", where=where, hint="fix or remove that line"
+                    ) from None
+                # UnicodeDecodeError and JSONDecodeError are subclasses of ValueError.
+                except ValueError as error:
+                    raise PipelineError("invalid JSON", error, where=where, hint="fix or remove that line") from None
                 if not isinstance(record, dict):
                     raise PipelineError(
-                        "not a JSON object",
+                        "the line is not a JSON object",
                         type(record).__name__,
                         where=where,
                         hint='write each text as one line: {"title": ..., "text": ...}',
@@ -115,7 +121,7 @@ def _json_lines(path: Path, _: str) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield where, record
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise PipelineError(
-                "a damaged gzip file", error, where=f"{path}, after line {number:,}", hint="fetch it again"
+                "the gzip file is damaged", error, where=f"{path}, after line {number:,}", hint="fetch it again"
             ) from None
 
 
@@ -132,7 +138,7 @@ def _parquet(path: Path, text_column: str) -> Iterator[tuple[str, dict[str, Any]
             columns = [name for name in (text_column, *TITLES, *IDS) if name in names]
             if names.count(text_column) > 1:
                 raise PipelineError(
-                    "two columns of one name", text_column, where=path, hint="rename or leave out one of them"
+                    "two columns have the same name", text_column, where=path, hint="rename or remove one of them"
                 )
             size = sum(file.metadata.row_group(n).total_byte_size for n in range(file.metadata.num_row_groups))
             batch_size = max(1, min(1 << 16, BATCH_BYTES * max(1, file.metadata.num_rows) // max(1, size)))
@@ -140,9 +146,10 @@ def _parquet(path: Path, text_column: str) -> Iterator[tuple[str, dict[str, Any]
                 for record in table.to_pylist():
                     yield f"{path}, row {number}", record
                     number += 1
-    except (pyarrow.ArrowException, OSError, ValueError) as error:  # UnicodeDecodeError is a ValueError
+    # ValueError includes UnicodeDecodeError.
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise PipelineError(
-            "not a Parquet file, or a damaged one",
+            "the file is damaged or not Parquet",
             error,
             where=f"{path}, after row {number:,}",
             hint="fetch it again",
@@ -151,14 +158,14 @@ def _parquet(path: Path, text_column: str) -> Iterator[tuple[str, dict[str, Any]
 
 def _no_column(where: object, text_column: str, names: Iterable[str]) -> PipelineError:
     return PipelineError(
-        "no such column",
+        "the text column is missing",
         text_column,
-        where=f"{where}, which has {', '.join(names) or 'none'}",
-        hint="name the one that holds the text as the source's text_column in params.yaml",
+        where=f"{where}, whose columns are {', '.join(names) or 'none'}",
+        hint="set the source's text_column in params.yaml to the column that holds the text",
     )
 
 
-# by suffix
+# File suffix -> function that yields the location and content of each row.
 ROW_READERS: dict[str, Callable[[Path, str], Iterator[tuple[str, dict[str, Any]]]]] = {
     ".jsonl": _json_lines,
     ".jsonl.gz": _json_lines,
@@ -172,8 +179,9 @@ HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 SUFFIXES = (".txt", ".md", ".epub", *HTML_SUFFIXES, *ROW_READERS)
 
 
-# The first lines tell whether each line is one sentence, as in the distributed BookCorpus. Blank lines are ignored.
 def is_sentence_list(text: str) -> bool:
+    # Decide by the first lines whether each line of a text is one sentence, as in the distributed BookCorpus. Blank
+    # lines are ignored.
     start = text[: 4 * MIN_LIST_LINES * MAX_SENTENCE_LENGTH]
     lines = [line for line in start.split("\n") if line.strip()][:-1][: 2 * MIN_LIST_LINES]
     num_ended = sum(line.rstrip()[-1] in SENTENCE_END for line in lines)
@@ -182,8 +190,9 @@ def is_sentence_list(text: str) -> bool:
     return sum(len(split_sentences(line, "")) for line in lines) <= MAX_SENTENCES_PER_LINE * len(lines)
 
 
-# As in google-research/bert's input. They do not if documents would have fewer than MIN_SENTENCES on average.
 def blank_lines_separate(text: str) -> bool:
+    # Decide whether blank lines separate documents, as in the input of google-research/bert. They do not if the
+    # documents would have fewer than MIN_SENTENCES sentences on average.
     documents = [block for block in BLANK_LINES.split(text.strip("\n")) if block.strip()]
     return len(documents) > 1 and sum(block.count("\n") + 1 for block in documents) >= MIN_SENTENCES * len(documents)
 
@@ -193,14 +202,14 @@ class RawDocument:
     id: str
     title: str
     path: Path
-    # None for the entire file.
+    # None if the text is the whole file, which the worker reads.
     text: str | None = None
-    # Number of lines if each is one sentence; 0 for a book.
+    # Number of sentences, if each line of the text is one sentence. 0 for a book.
     num_sentences: int = 0
 
 
 class WrongFile(NamedTuple):
-    """A file that cannot be read. ``clean`` stops at it, or leaves it out."""
+    """A file that the stage ``clean`` cannot read; ``stops``: whether the stage fails or skips it."""
 
     error: PipelineError
     stops: bool
@@ -219,22 +228,22 @@ def find_wrong_files(folder: Path, params: FilesParams) -> Iterator[WrongFile]:
         yield WrongFile(error, stops=True)
 
 
-# The stage leaves the file out and counts it.
 class _LeftOut(PipelineError):
+    # Raised for a file that the stage skips and counts, instead of failing.
     pass
 
 
 def _read_first_text(path: Path, params: FilesParams) -> None:
     if suffix_of(path) not in SUFFIXES:
-        hint = f"files of text end in {', '.join(SUFFIXES)}: save it as one of them, or take it away"
-        raise _LeftOut("no reader for this kind of file", path, hint=hint)
+        hint = f"convert it to one of {', '.join(SUFFIXES)}, or move it out of the folder"
+        raise _LeftOut("unsupported file type", path, hint=hint)
     documents = read_books("", [path], params.sentences_per_document, params.encoding, params.text_column, Counter())
     first = next(documents, None)
     text = "" if first is None else first.text
     if text is None:
         text = _read_book(path, params)
     if not text.strip():
-        raise _LeftOut("no text in a file", path, hint="fill it, or take it away")
+        raise _LeftOut("the file contains no text", path, hint="replace it, or move it out of the folder")
 
 
 def _read_book(path: Path, params: FilesParams) -> str:
@@ -261,7 +270,7 @@ def find_books(folder: Path) -> list[Path]:
     paths = sorted(path for path in _files(folder) if suffix_of(path) in SUFFIXES)
     if not paths:
         raise PipelineError(
-            "no text found",
+            "no text files found",
             where=folder,
             hint=f"run `download`, or put files there: {', '.join(SUFFIXES)}",
         )
@@ -276,8 +285,8 @@ def find_books(folder: Path) -> list[Path]:
     return paths
 
 
-# The download's record is no file of the source.
 def count_unknown(folder: Path) -> int:
+    # source.json is not counted, since the download stage writes it.
     return sum(suffix_of(path) not in SUFFIXES and path.name != "source.json" for path in _files(folder))
 
 
@@ -290,8 +299,8 @@ def _files(folder: Path) -> Iterator[Path]:
             yield path
 
 
-# .txt, .jsonl.gz
 def suffix_of(path: Path) -> str:
+    # Return the suffix, such as ".txt" or ".jsonl.gz".
     name = path.name.lower()
     return next((suffix for suffix in SUFFIXES if name.endswith(suffix)), path.suffix.lower())
 
@@ -320,20 +329,21 @@ def read_books(
             lines = _lines(decode_blocks(path, name, encoding))
             yield from _parts(source, path, lines, sentences_per_document, separated)
             encodings[name_of(name)] += 1
-        # Much of an EPUB may be pictures; its reader limits the text.
+        # An EPUB may be large because of its pictures. Its reader limits the size of the text.
         elif path.stat().st_size > MAX_BOOK_BYTES and suffix_of(path) != ".epub":
             raise PipelineError(
-                "too large for one text",
+                "the file is too large for a single text",
                 path,
-                where=f"{path.stat().st_size:,} bytes, not a sentence on each line",
-                hint="cut it into one file a text, or into one sentence a line",
+                where=f"{path.stat().st_size:,} bytes, and its lines are not single sentences",
+                hint="split it into one file per text, or write one sentence per line",
             )
         else:
             yield RawDocument(f"{source}:{stem_of(path)}", _title(path), path)
 
 
-# A list's encoding, and whether blank lines separate documents. None for any other file.
 def _list_layout(path: Path, declared: str | None) -> tuple[str, bool] | None:
+    # Return the encoding of a list of sentences, and whether blank lines separate its documents. Return None for any
+    # other file.
     with open(path, "rb") as file:
         head = file.read(BLOCK_SIZE)
     marked = (encoding for mark, encoding in BYTE_ORDER_MARKS if head.startswith(mark))
@@ -345,7 +355,7 @@ def _list_layout(path: Path, declared: str | None) -> tuple[str, bool] | None:
         encoding = find_encoding(head, path, declared, complete=len(head) < BLOCK_SIZE)
         next(decode_blocks(path, encoding, declared))
     except PipelineError:
-        # Handled by `undecodable` when read as a book.
+        # The file is read as a book instead, where the setting `undecodable` decides what happens.
         return None
     return encoding, blank_lines_separate(text)
 
@@ -358,8 +368,9 @@ def _lines(blocks: Iterable[str]) -> Iterator[str]:
     yield incomplete
 
 
-# A document per row, or per many rows if each row is one sentence, as in some editions of BookCorpus.
 def _rows(source: str, path: Path, text_column: str, sentences_per_document: int) -> Iterator[RawDocument]:
+    # Yield one document per row. If each row is one sentence, as in some editions of BookCorpus, join many rows to a
+    # document.
     rows = read_rows(path, suffix_of(path), text_column)
     start: list[TextRow] = []
     for row in islice(rows, 2 * MIN_LIST_LINES + 1):
@@ -378,8 +389,9 @@ def _rows(source: str, path: Path, text_column: str, sentences_per_document: int
         yield RawDocument(name, title, path, row.text)
 
 
-# Documents of up to size lines. Blank lines end one if separated, else they are ignored.
 def _parts(source: str, path: Path, lines: Iterable[str], size: int, separated: bool = False) -> Iterator[RawDocument]:
+    # Yield documents of up to `size` lines. With `separated`, a blank line ends a document; otherwise blank lines are
+    # ignored.
     for number, part in enumerate(_groups(lines, size, separated)):
         name, title = f"{source}:{stem_of(path)}-{number:06d}", f"{_title(path)}, part {number + 1}"
         yield RawDocument(name, title, path, "\n".join(part), len(part))

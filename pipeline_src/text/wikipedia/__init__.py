@@ -1,1 +1,1 @@
-"""wikipedia"""
+"""Clean Wikipedia dumps."""

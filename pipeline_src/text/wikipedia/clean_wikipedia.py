@@ -1,7 +1,8 @@
-"""Stage ``clean`` for a Wikipedia: all parts of a dump to documents of clean prose, as an Apache Beam pipeline.
+"""Stage ``clean`` for a Wikipedia: turn a dump into documents of clean prose with Apache Beam.
 
-An item is a range of bz2 streams. It becomes a shard, named by part and byte offset, and counts. Articles are never
-shuffled or held in memory, and the output does not depend on the runner or on the number of workers.
+Each worker cleans a range of bz2 streams at a time. A range becomes one shard, named by part and byte offset, and
+counts for the manifest. Articles are not shuffled or collected in memory. The output does not depend on the runner or
+on the number of workers.
 """
 
 from __future__ import annotations
@@ -38,35 +39,35 @@ from pipeline_src.text.wikipedia.siteinfo import REDIRECT, SiteInfo, read_sitein
 from pipeline_src.text.wikipedia.templates import languages
 from pipeline_src.text.wikipedia.wikitext import clean
 
-# Templates listed in the manifest.
+# Maximum number of unknown templates that the manifest lists.
 MAX_UNKNOWN_TEMPLATES = 100
-# A range's shard and counts.
+# What a worker returns for a range: the shard's entry for the manifest, and counts.
 RangeResult = dict[str, Any]
 
 
-# The name is '' if the dump has no parts.
 @dataclass(frozen=True)
 class DumpPart:
+    # '' if the dump has no parts.
     name: str
     dump: Path
     siteinfo: SiteInfo
 
 
-# The pages that begin in bytes [start, end) of a part.
 @dataclass(frozen=True)
 class Range:
+    # The pages that begin in bytes [start, end) of a part.
     part: DumpPart
     start: int
     end: int
 
-    # Names sort in the dump's order.
     @property
     def shard(self) -> str:
+        # With zero-padded offsets, the names sort in the order of the dump.
         return f"{self.part.name}{self.part.name and '-'}pages-{self.start:014d}.jsonl"
 
 
 def run(source: str, params: WikipediaParams, beam_args: Sequence[str] = ()) -> None:
-    """Clean ``data/raw/<source>/fetched-files/`` into ``data/text/<source>/clean-text/``.
+    """Clean ``data/raw/<source>/fetched-files/`` and write ``data/text/<source>/clean-text/``.
 
     Args:
         beam_args: see ``text.beam.Workers``.
@@ -109,7 +110,7 @@ def run(source: str, params: WikipediaParams, beam_args: Sequence[str] = ()) -> 
         lines = _total(results, "lines")
         unknown = _total(results, "unknown_templates")
         if not pages:
-            raise PipelineError("the dump holds no pages", _names(dumps), hint="use a pages-articles dump")
+            raise PipelineError("the dump contains no pages", _names(dumps), hint="use a pages-articles dump")
         shards, dropped_later = drop_documents(
             folder, [result["shard"] for result in results], params.max_words, sample, _find_repeated(results)
         )
@@ -130,7 +131,7 @@ def run(source: str, params: WikipediaParams, beam_args: Sequence[str] = ()) -> 
         )
         if not manifest["documents"]:
             raise PipelineError(
-                "no article of the dump is left",
+                "cleaning dropped every article of the dump",
                 dict(sorted(dropped.items())),
                 where=_names(dumps),
                 hint=f"lower corpus.sources.{source}.min_words in params.yaml, or use a pages-articles dump",
@@ -201,8 +202,8 @@ def clean_range(span: Range, folder: Path, params: WikipediaParams) -> RangeResu
     }
 
 
-# By shard, the positions of articles whose id occurs before: a dump may contain a stream twice.
 def _find_repeated(results: list[RangeResult]) -> dict[str, set[int]]:
+    # Return shard name -> positions of articles whose id occurred earlier, since a dump may contain a stream twice.
     seen: set[int] = set()
     repeated: dict[str, set[int]] = {}
     for result in results:
@@ -223,20 +224,21 @@ def why_not_an_article(page: Page, siteinfo: SiteInfo) -> str | None:
     return None
 
 
-# Looking for new shards once a second shows the progress of any runner.
 @contextmanager
 def _progress(source: str, ranges: list[Range], folder: Path) -> Iterator[None]:
+    # Looks for new shards once a second, which shows the progress of any runner.
     finished = threading.Event()
 
     def watch() -> None:
         remaining = {span.shard: span.end - span.start for span in ranges}
         with Progress(f"cleaning {source}", sum(remaining.values()), "B") as progress:
             while not finished.wait(1.0):
-                # by the folder's list: on a network's disk, a name that was asked for too early stays unknown for long
+                # List the folder instead of testing each name. A network disk may cache for long that a file is
+                # missing.
                 for shard in remaining.keys() & set(os.listdir(folder)):
                     progress.advance(remaining.pop(shard))
                 progress.advance(0)
-            # Shards may be written and moved within a second.
+            # Shards that were written and moved within the last second were not seen.
             progress.advance(sum(remaining.values()))
 
     thread = threading.Thread(target=watch, daemon=True)

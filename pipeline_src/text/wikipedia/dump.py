@@ -1,8 +1,8 @@
-"""Read the pages of a MediaWiki dump of any compression, all of them or those in a range of its bz2 streams.
+"""Read the pages of a MediaWiki dump: all pages, or only those in a range of its bz2 streams.
 
-Wikimedia's multistream dumps are concatenated bz2 streams, so a reader can start at any of them, and a corrupt one
-costs only itself. libbz2 returns data before it checks their checksum, so a stream is fully decoded before any of it is
-passed on. A page belongs to the range in which its ``<page>`` tag begins.
+Wikimedia's multistream dumps are concatenated bz2 streams. A reader can start at any stream, and a corrupt stream costs
+only its own pages. libbz2 returns data before it has verified the checksum, so a stream is decoded to its end before
+any of its data is used. A page belongs to the range in which its ``<page>`` tag begins.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ import zstandard
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.progress import log
 
-# A stream begins with its header and that of its first block (the first digits of pi).
+# A bz2 stream begins with its own header and the header of its first block, which has the first digits of pi.
 STREAM = re.compile(rb"BZh[1-9]1AY&SY")
-# Compressed bytes: some 35 MB of XML, 3 s of work.
+# Compressed size of a range: about 35 MB of XML, which take 3 s to clean.
 RANGE_BYTES = 8 << 20
-# Decompressed bytes of a stream held until its end.
+# Hold back at most this many decompressed bytes of a stream until its checksum is verified.
 MAX_HELD_BYTES = 64 << 20
 READ_BYTES = 1 << 16
-# Decompressed bytes of a block.
+# Maximum number of decompressed bytes in a block.
 BLOCK_BYTES = 1 << 20
-# <siteinfo> ends long before this.
+# Stop looking for </siteinfo>, which comes much earlier, after this many bytes.
 HEAD_BYTES = 1 << 20
 PAGE, PAGE_END, END = b"<page>", b"</page>", b"</mediawiki>"
-# Bytes of XML; MediaWiki allows 2 MB of text to a page.
+# Maximum size of the XML of a page. MediaWiki limits its text to 2 MB.
 MAX_PAGE_BYTES = 128 << 20
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 ESCAPED = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&amp;": "&"}
 ESCAPE = re.compile(r"&(?:lt|gt|quot|apos|amp|#[0-9]{1,7}|#x[0-9a-fA-F]{1,6});")
 # "enwiki-20260901-pages-articles-multistream-index1.txt-p1p41242.bz2"
 INDEX = re.compile(r"-index[0-9]*\.txt")
-# what gzip and zstandard say if no other stream begins where one has ended
+# Messages of gzip and zstandard if something other than a stream follows the last stream.
 NO_STREAM = re.compile("Not a gzipped file|Unknown frame descriptor")
 PADDING = b"\0 \t\r\n"
 FETCH_AGAIN = "delete it and run the download stage again"
@@ -52,11 +52,11 @@ FETCH_AGAIN = "delete it and run the download stage again"
 
 @dataclass(frozen=True)
 class DumpBlock:
-    """Decompressed bytes of a dump. An empty block announces a stream.
+    """Decompressed bytes of a dump. A block without data marks the start of a bz2 stream.
 
     Attributes:
-        stream: byte offset of its bz2 stream; 0 in a file of another compression.
-        problem: instead of data, the reason why the stream is lost.
+        stream: byte offset of the bz2 stream in the file; 0 if the file has another compression.
+        problem: why the stream is corrupt, in a block without data; else None.
     """
 
     stream: int
@@ -64,8 +64,8 @@ class DumpBlock:
     problem: str | None = None
 
 
-# A range has size bytes or more. A file that is not multistream is one range.
 def split_ranges(path: Path, size: int = RANGE_BYTES) -> list[tuple[int, int]]:
+    # Each range but the last has at least `size` bytes. A file that is not multistream is a single range.
     starts = [0]
     with open(path, "rb") as file:
         if file.read(3) == b"BZh":
@@ -74,8 +74,9 @@ def split_ranges(path: Path, size: int = RANGE_BYTES) -> list[tuple[int, int]]:
     return list(pairwise([*starts, path.stat().st_size]))
 
 
-# 10 bytes match by chance with a probability of 2^-80 a position.
 def _find_stream(file: IO[bytes], position: int) -> int | None:
+    # Return the offset of the first stream at or after `position`, or None. The pattern has 10 bytes, so a match by
+    # chance has probability 2^-80 at each position.
     file.seek(position)
     tail = b""
     while data := file.read(1 << 20):
@@ -89,10 +90,10 @@ def _find_stream(file: IO[bytes], position: int) -> int | None:
 
 
 def read_blocks(path: Path, start: int = 0) -> Iterator[DumpBlock]:
-    """Yield the file's blocks from byte ``start`` on, where a stream must begin.
+    """Yield the decompressed blocks of a file from byte ``start`` on, where a stream must begin.
 
-    The compression is detected by the file's first bytes. A corrupt bz2 stream of up to ``MAX_HELD_BYTES`` bytes that
-    another one follows is one block with its problem.
+    The first bytes of the file tell its compression. A corrupt bz2 stream becomes one block with its ``problem``. An
+    error is raised instead if it is the first or last stream, or if more than ``MAX_HELD_BYTES`` of it were decoded.
     """
     with open(path, "rb") as file:
         magic = file.read(4)
@@ -102,7 +103,7 @@ def read_blocks(path: Path, start: int = 0) -> Iterator[DumpBlock]:
             while following is not None:
                 following = yield from _read_stream(file, path, following)
             return
-        # read1 returns what was decoded before an error.
+        # Unlike read, read1 returns the data that precedes a corrupt place before it raises an error.
         read: Callable[[int], bytes] = file.read
         if magic[:2] == b"\x1f\x8b":
             read = gzip.open(file).read1
@@ -168,9 +169,9 @@ def _checked_read(read: Callable[[int], bytes], path: Path) -> bytes:
         raise broken(path, "the compressed data", error) from None
 
 
-# bzip2 -d ignores the rest, too. A dump that is cut off lacks its end.
 def _warn_of_rest(path: Path) -> None:
-    log.warning("%s: what follows the last compressed stream is ignored", path)
+    # Like bzip2 -d, this only warns. A dump that is cut off is detected by its missing </mediawiki>.
+    log.warning("%s: ignoring the data after the last compressed stream", path)
 
 
 def broken(path: Path, part: str, problem: object) -> PipelineError:
@@ -196,7 +197,7 @@ def find_dump(folder: str | Path) -> Path:
     )
     if len(files) != 1:
         raise PipelineError(
-            "there must be exactly one dump file",
+            "expected exactly one dump file in the folder",
             ", ".join(path.name for path in files) or "none found",
             where=folder,
             hint="run the download stage, or put one .xml, .xml.bz2, .xml.gz or .xml.zst file there",
@@ -206,8 +207,8 @@ def find_dump(folder: str | Path) -> Path:
     return files[0]
 
 
-# Up to </siteinfo>.
 def read_head(path: Path) -> str:
+    # Return the start of the XML, up to the end of the block that contains </siteinfo>.
     head = b""
     for block in read_blocks(path):
         head += block.data
@@ -215,7 +216,7 @@ def read_head(path: Path) -> str:
             break
     if b"<mediawiki" not in head:
         raise PipelineError(
-            "not a MediaWiki dump",
+            "the file is not a MediaWiki dump",
             repr(head[:40].decode("utf-8", "replace")),
             where=f"{path}, at its start",
             hint="use a pages-articles dump in XML (plain, .bz2, .gz or .zst)",
@@ -223,9 +224,9 @@ def read_head(path: Path) -> str:
     return head.decode("utf-8", "replace")
 
 
-# Corrupt streams (byte offset, problem), and the number of pages that run from a good stream into one.
 @dataclass
 class Damage:
+    # Corrupt streams as (byte offset, problem). A cut page begins in an intact stream and ends in a corrupt one.
     streams: list[tuple[int, str]] = field(default_factory=list)
     cut_pages: int = 0
 
@@ -234,14 +235,15 @@ def read_pages(path: Path, start: int = 0, end: int | None = None, damage: Damag
     """Yield the pages that begin in bytes [start, end) of the file.
 
     Args:
-        start: byte where a stream begins.
-        end: byte where another stream begins; None for the end of the file.
-        damage: filled with the corrupt streams of the range, whose pages are left out; None raises an error instead.
+        start: offset at which a bz2 stream begins, or 0.
+        end: offset at which another stream begins; None for the end of the file.
+        damage: the corrupt streams of the range, whose pages are skipped, are added to it. If None, a corrupt stream
+            raises an error.
     """
-    # The number of pending bytes that are in the range. None while all are.
+    # Number of pending bytes that belong to the range. None as long as all of them do.
     num_in_range: int | None = None
     pending = bytearray()
-    # The first bytes of pending have no end of a page.
+    # Number of pending bytes that were searched for the end of a page.
     searched = 0
     ended = False
     for block in read_blocks(path, start):
@@ -254,7 +256,7 @@ def read_pages(path: Path, start: int = 0, end: int | None = None, damage: Damag
             if num_in_range is not None:
                 return
             damage.streams.append((block.stream, block.problem))
-            # Nothing is joined across the hole.
+            # Drop the page that the corrupt stream cuts.
             pending.clear()
             searched = 0
             continue
@@ -274,7 +276,7 @@ def read_pages(path: Path, start: int = 0, end: int | None = None, damage: Damag
             yield parse_page(bytes(pending[begin:used]), path)
         if begin < len(pending) and len(pending) - begin > MAX_PAGE_BYTES:
             raise PipelineError(
-                f"a page of more than {MAX_PAGE_BYTES:,} bytes",
+                f"a page is larger than {MAX_PAGE_BYTES:,} bytes",
                 f"{bytes(pending[begin : begin + 80])!r}",
                 where=path,
                 hint="use a pages-articles dump, which holds one revision of each page",
@@ -283,7 +285,7 @@ def read_pages(path: Path, start: int = 0, end: int | None = None, damage: Damag
         if ended:
             more = bytes(pending[used:]).split(END, 1)[-1].strip(PADDING)
             if more:
-                raise broken(path, "after </mediawiki>", f"there is more: {more[:40]!r}")
+                raise broken(path, "after </mediawiki>", f"unexpected data: {more[:40]!r}")
             keep = len(pending)
         del pending[:keep]
         searched = max(0, len(pending) - len(PAGE_END))
@@ -292,8 +294,9 @@ def read_pages(path: Path, start: int = 0, end: int | None = None, damage: Damag
         raise broken(path, "at its end", "the XML stops before </mediawiki>")
 
 
-# Where a page begins at or after position, even with part of a tag at the end, or the length.
 def _find_page(xml: bytearray, position: int) -> int:
+    # Return where the next page begins at or after `position`. Part of a <page> tag at the end counts. If no page
+    # begins, return the length of `xml`.
     begin = xml.find(PAGE, position)
     if begin >= 0:
         return begin
@@ -309,7 +312,7 @@ def parse_page(xml: bytes, path: Path) -> Page:
     inside = revision.find(b">", opening) + 1
     if title is None or not all(_NUMBER.fullmatch(number) for number in numbers) or opening < 0 or not inside:
         raise PipelineError(
-            "a page without title, id or text",
+            "a page has no valid title, id or text",
             title or identifier,
             where=f"{path}, {xml[:80]!r}",
             hint=f"use an unchanged pages-articles dump; if this is one, {FETCH_AGAIN}",
@@ -331,6 +334,6 @@ def _field(xml: bytes, name: bytes) -> str | None:
     return match[1].decode("utf-8", "replace").strip() if match else None
 
 
-# Undo only XML's own escapes: &nbsp; and the like belong to the wikitext.
 def _unescape(text: str) -> str:
+    # Decode only the escapes of XML itself. Entities such as &nbsp; belong to the wikitext.
     return ESCAPE.sub(lambda escape: ESCAPED.get(escape[0]) or unescape(escape[0]), text)

@@ -1,6 +1,7 @@
-"""Formulas that read as text: ``n``, ``f(x)``, ``\\alpha \\le 1``, ``\\frac{a}{b}`` as a/b; others have no text.
+"""Convert short TeX formulas to plain text: ``f(x)``, ``\\alpha \\le 1`` as α ≤ 1, ``\\frac{a}{b}`` as a/b.
 
-They are written on one line as Unicode's technical note 28 has it: ``x_{ij}`` as x_ij, ``\\sqrt{a+b}`` as √(a+b).
+The notation is that of Unicode Technical Note 28: ``x_{ij}`` as x_ij, ``\\sqrt{a+b}`` as √(a+b). A formula that does
+not fit on one line of text has no conversion.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from functools import lru_cache
 from pipeline_src.text.wikipedia.locale import TABLES
 from pipeline_src.text.wikipedia.unit_templates import RAISED
 
-# Characters of a formula or code within a sentence.
+# Maximum number of characters of a formula or of code in a sentence.
 MAX_LENGTH = 60
-# Characters of a formula's source.
+# Maximum number of characters in the TeX source of a formula.
 MAX_SOURCE_LENGTH = 240
-# Levels of groups within groups.
+# Maximum depth of nested groups.
 MAX_DEPTH = 6
-# Commands of TeX and their characters; &#124; is |, which would separate arguments.
+# TeX command -> character. "|" is written &#124; since it would separate template arguments.
 SYMBOLS = TABLES / "symbols.tsv"
 _SYMBOLS = dict(line.split("\t") for line in SYMBOLS.read_text(encoding="utf-8").splitlines()[1:])
 _FONTS = frozenset(
@@ -45,7 +46,7 @@ _MARKS = {"|": "&#124;", "[": "&#91;", "]": "&#93;", "<": " < ", ">": " > ", "'"
 _TOKEN = re.compile(r"\\[A-Za-z]+|\\.|\s+|.", re.DOTALL)
 _PLAIN = re.compile(r"[\w+\-=.,()/!:;*%&#≤≥≠×·∞→…±−≈∈∼° ]*")
 _SIMPLE = re.compile(r"[\w+−\u0300-\u0308\u20d7-]{1,20}|.")
-# What needs no brackets next to / and √.
+# A number or a short name, which needs no brackets next to / and √.
 _ATOM = re.compile(r"\d+|[^\W\d_]{1,2}[\u0300-\u0308\u20d7²³]*")
 _EXPONENT = re.compile(r"[+−-]?\d+")
 _SPACES = re.compile(r"\s+")
@@ -56,10 +57,10 @@ class _UnreadableError(Exception):
     pass
 
 
-# A page of mathematics repeats short ones.
+# Cached, since a page about mathematics repeats its short formulas.
 @lru_cache(10_000)
 def formula_text(formula: str) -> str:
-    """Return ``formula`` (TeX) as characters if it is short and flat, else ''."""
+    """Convert a TeX formula to plain text, or to '' if it is too long or complex."""
     if len(formula) > MAX_SOURCE_LENGTH:
         return ""
     try:
@@ -70,13 +71,13 @@ def formula_text(formula: str) -> str:
     return text if len(text) <= MAX_LENGTH else ""
 
 
-# Up to the brace that closes this group, or to the end.
 def _read_group(tokens: Iterator[str], depth: int = 0) -> str:
+    # Convert the tokens up to the brace that closes the group or, at depth 0, up to the end.
     if depth > MAX_DEPTH:
         raise _UnreadableError
     out: list[str] = []
     above: str | None = None
-    # Whether a fraction came last.
+    # Whether the last token was a fraction.
     divided = False
     for token in tokens:
         if token == "}":
@@ -130,8 +131,8 @@ def _render(token: str, tokens: Iterator[str], depth: int) -> str:
     return _greek(name)
 
 
-# Two letters or digits need a space between them: 2 sin x, 1/c v.
 def _touch(before: str, token: str, rendered: str, divided: bool) -> bool:
+    # Return whether a space is needed between two letters or digits: "2 sin x", "1/c v"
     word = token[0] == "\\" and rendered.isalpha() and rendered.isascii() and len(rendered) > 1
     return (divided or word) and before[-1:].isalnum() and rendered[:1].isalnum()
 
@@ -183,6 +184,6 @@ def _greek(name: str) -> str:
         raise _UnreadableError from None
 
 
-# '' if code is long or has characters that would break a sentence.
 def code_text(code: str) -> str:
+    # Return '' if the code is too long or has characters that would disturb sentence splitting.
     return code if len(code) <= MAX_LENGTH and _CODE.fullmatch(code) else ""

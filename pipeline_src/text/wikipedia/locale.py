@@ -1,4 +1,4 @@
-"""How a wiki's language writes numbers, dates, languages and countries, and which of its scripts is chosen."""
+"""Format numbers, dates and names of languages and countries as a wiki's language does."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ import yaml
 TABLES = Path(__file__).parent / "tables"
 LOCALES = TABLES / "locales.yaml"
 COUNTRIES = TABLES / "countries.tsv"
-# "< de {year}>", a part of a date with its surroundings, which is left out if the date has no year
+# An optional part of a date with the text around it: "< de {year}>" is left out if the date has no year.
 _DATE_PART = re.compile(r"<([^<>{}]*)\{(day|month|year)\}([^<>{}]*)>")
 _NUMBER = re.compile(r"[-−+]?\d+(?:\.\d*)?|[-−+]?\.\d+", re.ASCII)
-# Longer numbers stay as they are.
+# Numbers with this many digits or more are not grouped.
 _MAX_DIGITS = 100
 
-# Languages whose wikis convert pages to the reader's script: ``-{zh-hans:计算机;zh-hant:電腦}-`` (scanner.py takes the
-# first of these variants that it finds). Chinese is simplified; the others are in the script of most of their articles.
+# Languages whose wikis convert pages to the reader's script: ``-{zh-hans:计算机;zh-hant:電腦}-``. scanner.py chooses
+# the first of the listed variants that it finds. For Chinese it is the simplified script, for other languages the
+# script of most articles.
 VARIANTS = {
     "ban": "ban",
     "crh": "crh-latn",
@@ -48,14 +49,16 @@ class Locale:
     """The conventions of one language.
 
     Attributes:
-        group: text between thousands.
-        grouped_from: minimum digits of a number whose thousands are separated.
-        date_form: order of a date's parts; each part in < > is left out with the text around it if it is unknown.
-        months: names of the months in a date with a day; empty if unknown.
-        months_alone: their names without a day.
-        label: how the name of a language stands before a foreign word: ``{}: ``.
-        languages: names of languages by their codes.
-        countries: names of countries by their codes of three letters.
+        group: separator between thousands.
+        decimal: decimal separator.
+        grouped_from: minimum number of digits from which thousands are separated.
+        date_form: pattern of a date. A part in < > is left out if its value is unknown.
+        months: names of the months after a day; empty if unknown.
+        months_alone: names of the months in a date without a day.
+        first_day: how the first day of a month is written.
+        label: pattern that turns a language name into a label before a foreign word: ``{}: ``.
+        languages: language code -> name of the language.
+        countries: three-letter country code -> name of the country.
     """
 
     language: str
@@ -70,8 +73,8 @@ class Locale:
     languages: Mapping[str, str] = field(default_factory=dict)
     countries: Mapping[str, str] = field(default_factory=dict)
 
-    # 640081.87 -> 640,081.87; any other text stays.
     def number(self, text: str, *, grouped: bool = True) -> str:
+        # Format a number: 640081.87 -> 640,081.87. Other text is returned unchanged.
         if not _NUMBER.fullmatch(text):
             return text
         integer, point, fraction = text.partition(".")
@@ -84,8 +87,9 @@ class Locale:
             return integer
         return f"{integer}{self.decimal}{fraction}"
 
-    # Parts may be empty: 14 mai 1995. None without names of months, or for a day alone.
     def date(self, day: str, month: int | None, year: str) -> str | None:
+        # Format a date: "14 mai 1995". Day and year may be empty. Return None if the month names are unknown, or if
+        # there is a day without a month.
         if month is None:
             return None if day or not year else year
         if not self.months:
@@ -99,8 +103,9 @@ class Locale:
 
         return _DATE_PART.sub(show, self.date_form).strip()
 
-    # A month is given by number, by name or by the first three letters or more of its name.
     def month(self, text: str) -> int | None:
+        # Return the number of a month that is given by number, by name, or by at least the first three letters of its
+        # name.
         if text.isascii() and text.isdigit():
             return int(text) if len(text) < 3 and 1 <= int(text) <= 12 else None
         start = text.lower().rstrip(".")
@@ -111,14 +116,14 @@ class Locale:
                 return number
         return None
 
-    # What stands before a word of another language: "French: "
     def language_label(self, code: str) -> str | None:
+        # Return the label before a word of another language: "French: "
         name = self.languages.get(code)
         return self.label.format(name) if name else None
 
 
-# By libyaml, since each worker reads it anew.
 def read_table(path: Path) -> Any:
+    # Uses libyaml, which is fast, since each worker reads the tables.
     return yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader)
 
 
@@ -128,9 +133,9 @@ def locale_tables() -> dict[str, Any]:
     return content
 
 
-# code of three letters -> language -> name of the country
 @cache
 def country_names() -> dict[str, dict[str, str]]:
+    # Return three-letter country code -> language -> name of the country.
     names: dict[str, dict[str, str]] = {}
     with open(COUNTRIES, encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file, delimiter="\t"):
@@ -138,9 +143,9 @@ def country_names() -> dict[str, dict[str, str]]:
     return names
 
 
-# Numbers are written as in English if the tables lack the language.
 @cache
 def read_locale(language: str) -> Locale:
+    # Numbers are formatted as in English if the tables lack the language.
     content = locale_tables()
     examples = [example for example, languages in content["numbers"].items() if language in languages.split()]
     example = examples[0] if examples else "1,234.5"

@@ -1,44 +1,45 @@
-"""Markers of what cannot be shown as plain text: inserted while markup is removed, dropped later with their sentences.
+"""Markers for parts of a page that have no plain text, such as unknown templates.
 
-They are characters of Unicode's private use area, which no wiki's text uses.
+They are inserted while markup is removed, and later dropped together with their sentences. Markers are characters of
+Unicode's private use area, which wikis do not use in their text.
 """
 
 from __future__ import annotations
 
 import re
 
-# A hole: a formula, code, an unknown template (read by prose.py)
+# A hole in a sentence, left by a formula, code or unknown template. prose.py drops the sentence.
 PLACEHOLDER = "\ue000"
-# Something without words was here: a reference, a comment, a file (read here and by prose.py)
+# Left by something that has no words: a reference, a comment, a file. No words are lost.
 GONE = "\ue001"
-# Around a pronunciation, which is dropped within brackets (written and read here)
+# Stands before and after a pronunciation, which is dropped if it is in brackets.
 SOUND = "\ue002"
-# read by prose.py:
-# An unknown template of several lines: a box if it begins a line, else a hole.
+# An unknown template that spans several lines. prose.py treats it as a box at the start of a line, else as a hole.
 BOX = "\ue003"
-# A tag or template that ends a paragraph.
+# Left by a tag or template that ends a paragraph.
 BREAK = "\ue004"
-# Around a readable formula at the start of a line.
+# Stands before and after a readable formula at the start of a line.
 FORMULA = "\ue005"
-# <nowiki/> shows nothing. It is removed with all other characters of no width.
+# Left by <nowiki/>, which shows nothing. It is removed with all other zero-width characters.
 JOINER = "\u200b"
-# Before a PLACEHOLDER: the number of an unknown template's name.
+# Before a PLACEHOLDER, a character in this range gives the number of the unknown template's name.
 FIRST_NAME, LAST_NAME = "\U000f0000", "\U000ffffd"
 MARKERS = PLACEHOLDER + SOUND + GONE + BOX + BREAK + FORMULA
 NAMES = re.compile(rf"[{FIRST_NAME}-{LAST_NAME}]")
 MARKS = re.compile(rf"[{MARKERS}{FIRST_NAME}-{LAST_NAME}]")
-# Words next to a pronunciation that are about it: (which spells the phoneme /ʃ/)
+# With at least this many words, text next to a pronunciation describes it, and both are kept: "(which spells the
+# phoneme /ʃ/)"
 MIN_SOUND_WORDS = 3
-# Characters of brackets that may hold only such words.
+# Brackets with more characters hold more than words that introduce a recording or reference.
 MAX_EMPTY_LENGTH = 60
 
-# every pattern stops at the next bracket, so that many brackets take linear time
-# brackets from which something is removed
+# Every pattern stops at the next bracket, so that a text with many brackets takes linear time.
+# Brackets from which something is removed.
 _CLEARED = re.compile(rf"[(（][^()（）\n{SOUND}{GONE}]*[{SOUND}{GONE}][^()（）\n]*[)）]")
 _SEPARATORS = ",;，；、"
-# what is between two separators, with the first; those within a pronunciation are none
+# A part from one separator up to the next. Separators inside a pronunciation do not count.
 _PART = re.compile(rf"[{_SEPARATORS}]?(?:{SOUND}[^{SOUND}]*{SOUND}|[^{_SEPARATORS}{SOUND}])*")
-# a sound that is part of a sentence in a script without spaces, 語頭の[h]は, or that a colon follows
+# A sound that is part of a sentence in a script without spaces (語頭の[h]は), or that a colon follows.
 _TOUCHING = re.compile(f"[\u3040-\u30ff\u3400-\u9fff]{SOUND}|{SOUND}[\u3040-\u30ff\u3400-\u9fff：]")
 EMPTY_PART = re.compile(
     r"(?:pronounced(?: as)?|pronunciation|pron|named|listen|help|info|from|UK|US|or|and|also|locally|prononcée?|"
@@ -46,7 +47,7 @@ EMPTY_PART = re.compile(
     r"произношение|слушать|发音|發音|発音|聆听|聆聽|聞く|نطق|استمع|[^,;，；、]*[:：])?",
     re.IGNORECASE,
 )
-# The semicolon of an entity, such as that of {{!}}, stays.
+# The semicolon of an entity such as &#124; (from {{!}}) is kept.
 _BRACKETS = re.compile(rf"[(),（），；、\[\]{{}}|{SOUND}]|(?<!&#\d\d)(?<!&#\d\d\d);")
 
 
@@ -57,7 +58,8 @@ def sound(text: str) -> str:
 def resolve_sounds(text: str) -> str:
     """Remove pronunciations in brackets: ``(named /eɪ/, plural As)`` -> ``(plural As)``.
 
-    What else goes from brackets takes with it the words that only led up to it: ``(listen {{audio}})``.
+    If something else was removed from brackets, the words that only introduced it are removed too: in
+    ``(listen {{audio}})``, this is ``listen``.
     """
     if SOUND in text or GONE in text:
         text = _CLEARED.sub(_without_sounds, text).replace(SOUND, "")
@@ -65,7 +67,7 @@ def resolve_sounds(text: str) -> str:
 
 
 def _without_sounds(match: re.Match[str]) -> str:
-    # A long aside with a reference stays.
+    # A long aside from which only a reference was removed is kept.
     if SOUND not in match[0] and len(match[0]) > MAX_EMPTY_LENGTH:
         return match[0]
     text = "".join(map(_part_without_sounds, _PART.findall(match[0][1:-1]))).strip(" " + _SEPARATORS)
@@ -73,12 +75,12 @@ def _without_sounds(match: re.Match[str]) -> str:
 
 
 def _part_without_sounds(part: str) -> str:
-    # one mark in place of each pronunciation
+    # Replace each pronunciation by a single SOUND.
     around = SOUND.join(part.split(SOUND)[::2])
     words = around.replace(SOUND, "").replace(GONE, "")
     if words != part and EMPTY_PART.fullmatch(words.strip(" " + _SEPARATORS)):
         return ""
-    # The label of "French: moulin" says nothing about the pronunciation.
+    # A label such as "French:" does not describe the pronunciation.
     description = words.rpartition(":")[2]
     if len(description.split()) >= MIN_SOUND_WORDS or _TOUCHING.search(around):
         return part.replace(GONE, "")

@@ -1,4 +1,4 @@
-"""Separate prose from the rest of a page, and repair what removed markup leaves behind.
+"""Extract the prose of a page, and repair what removed markup leaves behind.
 
 An example. The page is
 
@@ -8,8 +8,9 @@ An example. The page is
     :<math>F = ma</math>
     where m is the mass {{cn}}.
 
-Before this module, links, templates and tags become text or a marker (markers.py). A template of unknown words leaves a
-hole, one without words a ‹gone›, and a formula on a line of its own has marks around it:
+Other modules have already turned links, templates and tags into text or markers (markers.py). A template whose words
+are unknown leaves a ‹hole›, and an element without words leaves a ‹gone›. A formula on its own line is enclosed in
+markers:
 
     The mill is old. It has ‹hole› wheels. They turn.‹hole› Then they rest. It has two parts:
     * a wheel
@@ -17,11 +18,12 @@ hole, one without words a ‹gone›, and a formula on a line of its own has mar
     :‹formula›F = ma‹formula›
     where m is the mass ‹gone›.
 
-1. ``close_sentences``: the second hole stands between two sentences, so neither has lost words. It becomes ‹gone›.
+1. ``close_sentences``: the second hole stands between two sentences, so no sentence has lost words. It becomes ‹gone›.
 2. ``join_formulas``: the line before the formula has no full stop, and the line after it begins with a small letter.
-   The three lines are one: ``The force is given by F = ma where m is the mass ‹gone›.``
-3. ``paragraphs``: a line of a list ends the first paragraph. Its sentence with a hole is dropped (``drop_broken``), and
-   so is its last one, which leads to a list that is not there (``_drop_lead_in``). What is left:
+   The three lines become one: ``The force is given by F = ma where m is the mass ‹gone›.``
+3. ``paragraphs``: the list item ends the first paragraph. The sentence with a hole is dropped (``drop_broken``). The
+last
+   sentence is dropped too, since it introduces a list that was removed (``_drop_lead_in``). The result:
 
     The mill is old. They turn. Then they rest.
     The force is given by F = ma where m is the mass .
@@ -43,11 +45,11 @@ from pipeline_src.text.sentences import CLOSERS, OPENERS, is_small, split_senten
 from pipeline_src.text.wikipedia.markers import BOX, BREAK, FORMULA, GONE, NAMES, PLACEHOLDER
 from pipeline_src.text.words import DENSE_LETTERS, DENSE_WEIGHT
 
-# Shorter lines are captions, labels and scraps of tables.
+# Minimum number of characters in a line of prose. Shorter lines are captions, labels and parts of tables.
 MIN_LENGTH = 25
-# Characters from which a line counts as prose even without a full stop.
+# A line with at least this many characters counts as prose even without a full stop.
 MIN_UNENDED_LENGTH = 120
-# Characters of an item of a list in a script without capitals: eight words.
+# Minimum number of characters in a list item that counts as a sentence, in scripts without capitals. About eight words.
 MIN_ITEM_LENGTH = 45
 COLONS = (":", "：")
 NOT_PROSE = {"*": "list", "#": "list", ":": "list", ";": "list", "|": "table", "!": "table", "{": "table", "}": "table"}
@@ -55,9 +57,9 @@ NOT_PROSE |= {"=": "heading", "-": "rule", BOX: "box"}
 # Closing one hole may open another: "a ( ; ) b" -> "a () b" -> "a b".
 MAX_REPAIRS = 4
 INTERRUPTIONS = frozenset(("formula", "list", "table", "template"))
-# These may also end an abbreviation or stand within a sentence.
+# These marks may also end an abbreviation or stand inside a sentence.
 ABBREVIATING = ".!?…"
-# the full stops, question and exclamation marks of the other scripts of Wikipedia, which end nothing but a sentence
+# Full stops, question and exclamation marks of other scripts on Wikipedia. They only ever end a sentence.
 ENDS = "。！？．｡؟۔؞։।॥።፧፨၊။។៕།༎᠃᠉߹꓿᱾᱿꯫෴܀܁܂"
 FULL_STOPS = frozenset(ABBREVIATING + ENDS)
 STOPS = FULL_STOPS | frozenset(":;" + PLACEHOLDER)
@@ -65,41 +67,43 @@ COMPLETE = FULL_STOPS | frozenset(CLOSERS)
 INTRODUCTION_ENDS = COMPLETE | frozenset(":")
 SENTENCE_MARKS = (*FULL_STOPS, ":")
 SENTENCE_ENDS = COMPLETE | STOPS
-# A line of only these is a formula on its own line.
+# A line that has only these characters is a formula on its own line.
 FORMULA_PUNCTUATION = PLACEHOLDER + GONE + " \t,.;:()[]=+-–·&→"
-# Closing marks that follow a full stop.
+# Maximum number of closing marks after a full stop.
 MAX_CLOSERS = 4
 
-# One or more holes. Those of templates are two characters, the number of the name and PLACEHOLDER. The match starts at
-# the first PLACEHOLDER: a pattern that starts with one certain character is several times faster.
+# One or more holes. The hole of a template has two characters: the number of its name, and PLACEHOLDER. The match
+# starts at the first PLACEHOLDER, since a pattern that starts with a fixed character is several times faster.
 _HOLES = re.compile(rf"{PLACEHOLDER}{GONE}*+(?:{NAMES.pattern}?{PLACEHOLDER}{GONE}*+)*+")
 _ENDED = re.compile(rf"(?:[^\W_]{{3}}[{ABBREVIATING}]|[{ENDS}])[{re.escape(CLOSERS)}{GONE}]*(?: *|{NAMES.pattern})\Z")
 _ENDED_WITHIN = re.compile(rf".{{{MIN_LENGTH - 1}}}(?:[{ABBREVIATING}] |[{ENDS}])")
 _SENTENCE_END = re.compile(rf"(?: |[{ENDS}][{re.escape(CLOSERS)}]*)\Z")
 _ASIDE = re.compile(rf"(?:(?<=\s)\(|（)[^()（）\n{PLACEHOLDER}]*{PLACEHOLDER}[^()（）\n]*[)）]")
-# A letter of a script with spaces between words.
+# A letter of a script that has spaces between words.
 _LETTER = r"[^\W\u2e80-\u9fff]"
-# A marker between two letters separates them.
+# A marker between two letters, which is replaced by a space.
 _WITHIN = re.compile(rf"{GONE}(?<={_LETTER}{GONE}){GONE}*+(?={_LETTER})")
 _FORMULA_LINE = re.compile(rf"[ \t:{GONE}]*{FORMULA}([^{FORMULA}]+){FORMULA}([.,;:]?)[ \t{GONE}]*")
-# Of a term with its definition, ``; Mill : It has been here for ages.``, the definition is an item.
+# The marks at the start of a list item. In a definition list (``; Mill : It has been here for ages.``), the term
+# belongs to the marks, and the definition is the item.
 _LIST_MARKS = re.compile(r"[*#:;]++(?:(?<=;)[^:]*+(?::|\Z))?\s*")
-# An equation of chemistry has no such word.
+# A word of four letters, which a chemical equation does not have.
 _WORD = re.compile(r"[^\W\d_]{4}")
 _DENSE = re.compile(f"[{DENSE_LETTERS}\u3001-\u30ff\uac00-\ud7a3\uff01-\uff9f]")
-# French pages have a space before : ; ! ? »
+# French text has a space before : ; ! ? »
 FRENCH = "fr"
 
-# Moves of chess: 1.e4 e5 2.Nf3
+# Chess moves: 1.e4 e5 2.Nf3
 _MOVES = re.compile(r"\d{1,3}\.(?:\.\.)? ?\S{2,8} +(?:\S{2,8} +)?\d{1,3}\.(?:\.\.)? ?[a-hKQRBNO]")
 
-# Every pattern starts only where a run starts, so that long runs take linear time; those that begin with one certain
-# character are several times faster than those that begin with one of a set.
+# Every pattern matches only at the start of a run of characters, so that long runs take linear time. Patterns that
+# begin with a fixed character are several times faster than patterns that begin with a set.
 _SPACES = re.compile(r"  +")
 _AFTER_OPENING = re.compile(r"\((?=[ ,;:])[ ,;:]++")
 _EMPTY = re.compile(r"\((?: ?[–—/-] ?)?\)")
 _COMMAS, _SEMICOLONS = re.compile(r",(?= ?[,;])[ ,;]++"), re.compile(r";(?= ?[,;])[ ,;]++")
-# Sr.{{ref}}. Then; in scripts whose full stop is another, also before a letter: 水車。{{ref}}。川
+# Two full stops, as left by "Sr.{{ref}}. Then". In scripts with another full stop, a letter may follow:
+# 水車。{{ref}}。川
 ONE_STOPS = "。．｡۔։।။።។᠃"
 _TWO_STOPS = re.compile(
     rf"([.{ONE_STOPS}])\1(?<=[^\s.{ONE_STOPS}]..)(?!\1)"
@@ -108,7 +112,7 @@ _TWO_STOPS = re.compile(
 _LOOSE = re.compile(r" (?=[,.;:](?:\s|\Z))")
 _LOOSE_FRENCH = re.compile(r" (?=[,.](?:\s|\Z))")
 _FOOTNOTE = re.compile(r"\[\d{1,3}\]")
-# What a page shows as text but looks like markup: characters that it holds, its pattern, and what replaces it.
+# Remains of markup that a page shows as text: characters that occur in the remains, their pattern, and the replacement.
 _REMAINS = (
     ("{", re.compile(r"\{[{|]++"), " "),
     ("}", re.compile(r"\}\}++|\|\}++"), " "),
@@ -122,17 +126,17 @@ _REMAINS = (
     ("''", re.compile("''+"), "'"),
 )
 
-# Words of a sentence that says something without its end.
+# Minimum number of words in a sentence without a full stop.
 MIN_WORDS = 8
-# Words in lower case of a sentence without its full stop, unlike most titles and labels.
+# Minimum number of lower-case words in a sentence without a full stop. Most titles and labels have fewer.
 MIN_LOWERCASE_WORDS = 6
-# After these a sentence continues.
+# A text that ends in one of these is not a complete sentence.
 UNENDED = frozenset(",;:–—-/([&+=")
 
 # An apostrophe between two words: dell'uomo
 _ELIDED = re.compile(r"(?<=\w)['’](?=\w{3})")
 _WORDS = re.compile(r"\w+")
-# "Cortex: the outer layer of the brain.", "Cortex – the outer layer of the brain."
+# A label and its explanation: "Cortex: the outer layer of the brain.", "Cortex – the outer layer of the brain."
 _LABEL = re.compile(r".{1,60}?(?: [–—-]+ |[:：](?!\d)|— )")
 
 
@@ -143,9 +147,9 @@ _SECOND_CLAUSE = re.compile(
 )
 
 
-# The words of a language by kind (prose.yaml). None for a language without a table.
 @cache
 def words_of(language: str) -> dict[str, frozenset[str]]:
+    # Return the kind -> words of a language in prose.yaml. Empty for a language that is not listed.
     tables = parse_yaml(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
     table = tables.get(language.partition("-")[0], {})
     return {kind: frozenset(words.split()) for kind, words in table.items()}
@@ -163,14 +167,14 @@ def repair(paragraph: str, language: str) -> str:
 
 
 def close_holes(text: str, language: str) -> str:
-    """Close the holes that removed templates leave: ``( ; born 1900 )`` -> ``(born 1900)``.
+    """Repair punctuation around removed templates: ``( ; born 1900 )`` -> ``(born 1900)``.
 
-    French pages keep the space that they have before ``:`` and ``;``, as before ``!``, ``?`` and ``»``.
+    In French text, the space before ``:`` and ``;`` is kept.
     """
     if "(" in text:
         text = _AFTER_OPENING.sub("(", text)
         *enclosed, after = text.split(")")
-        # "(born 1900 ; )" -> "(born 1900)", also where the bracket was opened long before
+        # "(born 1900 ; )" -> "(born 1900)". The opening bracket may be far away.
         text = ")".join([*(part.rstrip(" ,;:") for part in enclosed), after])
         text = _EMPTY.sub("", text)
     if "[" in text:
@@ -188,15 +192,17 @@ def close_holes(text: str, language: str) -> str:
 
 
 def close_sentences(text: str) -> str:
-    """Remove the holes between two sentences: ``It ended.{{x}} Then`` lost no words of one.
+    """Replace holes between two sentences by GONE, since no sentence has lost words there.
 
-    Unlike a template, a formula, code or music has no words that begin a sentence: ``It ended. <score>…</score> Then``.
+    An example is ``It ended.{{x}} Then``. If a space stands between the full stop and the hole, a template might have
+    given the first words of the next sentence, so its hole stays. A formula, code or music has no such words:
+    ``It ended. <score>…</score> Then``.
     """
     out: list[str] = []
     done = 0
     for holes in _HOLES.finditer(text):
         start, end = holes.span()
-        # A word follows without a blank: it is a part of the same sentence.
+        # If a word follows without a space, the hole is part of its sentence.
         if text[end : end + 1].strip():
             continue
         if not _ENDED.search(text, max(0, start - 13), start):
@@ -212,16 +218,16 @@ def close_sentences(text: str) -> str:
 def join_formulas(text: str) -> str:
     """Move a readable formula on its own line back into its sentence.
 
-    The line before must introduce it, without a full stop; the line after belongs to the sentence if it begins with a
-    small letter: ``It is given by`` / ``F = ma,`` / ``where m is the mass.``
+    The line before the formula must not end in a full stop. The line after the formula belongs to the sentence if it
+    begins with a lower-case letter: ``It is given by`` / ``F = ma,`` / ``where m is the mass.``
     """
-    # The parts of each line.
+    # For each output line, the pieces to join.
     out: list[list[str]] = [[""]]
-    # The number of blank lines since the last line of out.
+    # Number of blank lines since the last output line.
     blanks = 0
-    # The number of formulas at the end of the last line of out.
+    # Number of formulas at the end of the last output line.
     joined = 0
-    # Whether the formula ends the paragraph.
+    # Whether the last formula is indented (":"), so that it ends the paragraph unless a line continues its sentence.
     indented = False
     for line in text.split("\n"):
         if not line.strip(f" \t{GONE}"):
@@ -237,7 +243,7 @@ def join_formulas(text: str) -> str:
             joined = 0
         else:
             out += [[""]] * blanks
-            # This formula was the first of several, which are no part of a sentence.
+            # Several formulas follow each other: none is part of a sentence, so drop those that were joined.
             if joined and line.lstrip()[:1] == ":":
                 del out[-1][-joined:]
                 out.append([":"])
@@ -265,19 +271,26 @@ def paragraphs(
     count: Callable[[str], None],
     lists: str,
 ) -> list[str]:
-    """Return the paragraphs of prose. ``dropped`` counts the other lines by kind.
+    """Return the paragraphs of prose.
 
-    As in MediaWiki, lines without a blank line between them are one paragraph. Also left out are sentences that only
-    introduce a list, table or formula (``They are:``), unless just their full stop is missing; the rest of a sentence
-    after one (``where x is the mass.``); and every sentence with a placeholder. ``count`` is called with the text
-    dropped for a placeholder. With ``lists="sentences"``, items of lists that are whole sentences are paragraphs.
+    As in MediaWiki, lines without a blank line between them form one paragraph. Besides lines that are not prose, the
+    following is dropped:
+
+    - sentences that only introduce a list, table or formula (``They are:``), unless only their full stop is missing;
+    - the end of a sentence that a list, table or formula interrupts (``where x is the mass.``);
+    - sentences with a placeholder.
+
+    Args:
+        dropped: incremented by the number of dropped lines and sentences, by kind.
+        count: called with each text that is dropped because of a placeholder.
+        lists: ``sentences`` keeps list items that are whole sentences, as paragraphs; ``drop`` drops all lists.
     """
 
     prose: list[str] = []
     block: list[str] = []
-    # Whether a list, table or formula came last.
+    # Whether a list, table or formula directly precedes.
     broken_off = False
-    # The last paragraph kept, if it may introduce what follows and nothing has followed.
+    # The last kept paragraph, if it may introduce the next line.
     leading = ""
     for raw in _lines(text):
         line = raw.strip()
@@ -319,14 +332,14 @@ def paragraphs(
     return prose
 
 
-# The text of a list's line if it begins with a whole sentence, else ''.
 def _item(line: str, language: str, count: Callable[[str], None]) -> str:
+    # Return the text of a list item if it begins with a whole sentence, else ''.
     text, _ = drop_broken(_LIST_MARKS.sub("", line, count=1), language, count)
     return text if begins_with_sentence(text, language) else ""
 
 
-# BREAK ends a paragraph, except in lists and tables. The last line is blank.
 def _lines(text: str) -> Iterator[str]:
+    # Yield the lines, and a blank line at the end. BREAK ends a paragraph, except in lists and tables.
     for raw in text.split("\n"):
         if BOX in raw:
             start = raw.lstrip(f" \t{GONE}")
@@ -346,17 +359,17 @@ def _lines(text: str) -> Iterator[str]:
     yield ""
 
 
-# The paragraph without its broken sentences, or '' if it is not prose.
 def _finish(
     block: list[str], broken_off: bool, dropped: Counter[str], language: str, count: Callable[[str], None]
 ) -> str:
-    # Punctuation of a removed formula.
+    # Return a paragraph without its broken sentences, or '' if it is not prose.
+    # Remove the punctuation that followed a removed formula.
     paragraph = " ".join(block).lstrip(" ,;:)")
     if not _is_prose(paragraph, block, language):
         dropped["fragment"] += 1
         if not _ENDED_WITHIN.search(paragraph):
             return ""
-        # "The mill stands by the river. Its old wheel" loses only its open end.
+        # Drop only the incomplete last sentence: "The mill stands by the river. Its old wheel"
         *complete, _ = split_exactly(paragraph, language)
         paragraph = "".join(complete).rstrip()
         if is_small(paragraph) or not _is_prose(paragraph, [paragraph], language):
@@ -371,10 +384,13 @@ def _finish(
 
 
 def drop_broken(paragraph: str, language: str, count: Callable[[str], None]) -> tuple[str, int]:
-    """Drop the sentences with a placeholder outside brackets. Returns the rest and their number.
+    """Drop the sentences of a paragraph that have a placeholder outside brackets.
 
-    Parts that punctuation within such a sentence split off (an open bracket, a small letter at the start) are dropped
-    too. ``count`` is called with each sentence and each aside in brackets that is dropped.
+    Text that was wrongly split off from such a sentence is dropped too: it has an unclosed bracket, or begins with a
+    lower-case letter. ``count`` is called with each dropped sentence and each dropped aside in brackets.
+
+    Returns:
+        The rest of the paragraph, and the number of dropped sentences.
     """
 
     def aside(match: re.Match[str]) -> str:
@@ -401,9 +417,9 @@ def drop_broken(paragraph: str, language: str, count: Callable[[str], None]) -> 
     return "".join(complete).rstrip(), len(sentences) - len(complete)
 
 
-# Joined, the sentences are the paragraph. A mark of ABBREVIATING ends one only before a space, which keeps T.U.A. in
-# one.
 def split_exactly(paragraph: str, language: str) -> list[str]:
+    # Split a paragraph so that the sentences, joined, are the paragraph. A mark of ABBREVIATING ends a sentence only
+    # before a space, so "T.U.A." stays in one sentence.
     sentences: list[str] = []
     done = 0
     for sentence in split_sentences(paragraph, language):
@@ -414,9 +430,9 @@ def split_exactly(paragraph: str, language: str) -> list[str]:
     return [*sentences, paragraph[done:]]
 
 
-# Drop the last sentence of the last paragraph if it only announces what was removed. It stays if it ends in a colon
-# and says something by itself, or if only its full stop is missing.
 def _drop_lead_in(prose: list[str], leading: str, broken_off: bool, dropped: Counter[str], language: str) -> None:
+    # Drop the last sentence of the last paragraph if it only introduces what was removed. Keep it if it ends in a colon
+    # and has a second clause, or if only its full stop is missing.
     if not leading.endswith(COLONS) and (not leading or not broken_off or lacks_only_its_stop(leading, language)):
         return
     *before, last = split_exactly(leading, language)
@@ -431,7 +447,7 @@ def _drop_lead_in(prose: list[str], leading: str, broken_off: bool, dropped: Cou
 
 def _kind(raw: str, line: str) -> str | None:
     if raw[0] == " " and len(line) < MIN_UNENDED_LENGTH:
-        # A line that begins with a space is shown as typed: code, verse.
+        # MediaWiki shows a line that begins with a space as preformatted text, such as code.
         return "preformatted"
     if PLACEHOLDER in line:
         unnamed = NAMES.sub("", line)
@@ -446,10 +462,10 @@ def _is_prose(paragraph: str, lines: list[str], language: str) -> bool:
     if _is_short(paragraph):
         return False
     if len(paragraph) >= MIN_UNENDED_LENGTH:
-        # One long line is no caption and no label.
+        # A long line is not a caption or label.
         is_ended = paragraph[-1] in SENTENCE_ENDS or len(max(lines, key=len)) >= MIN_UNENDED_LENGTH
     elif _has_words(paragraph):
-        # "(a label)" and "A title" are none.
+        # Excludes labels and titles without a full stop: "(a label)", "A title"
         is_ended = paragraph.rstrip(CLOSERS)[-1:] in STOPS
     else:
         return False
@@ -468,37 +484,37 @@ def _has_words(text: str) -> bool:
     return 2 * sum(not character.isascii() and category(character)[0] in "LM" for character in text) > len(text)
 
 
-# Whether a repaired paragraph is still prose.
 def is_paragraph(line: str, language: str) -> bool:
+    # Return whether a repaired paragraph is still prose.
     return line[:1] not in NOT_PROSE and _is_prose(line, [line], language)
 
 
-# Characters of markup that a page shows as text are removed, so that nobody mistakes them for markup.
 def without_markup(text: str) -> str:
+    # Remove characters that a page shows as text but that look like markup.
     for mark, pattern, replacement in _REMAINS:
         if mark in text:
             text = pattern.sub(replacement, text)
     return _SPACES.sub(" ", text) if "  " in text else text
 
 
-# A sentence that ends in a colon says something if it has a second clause:
-# Three died in prison, while the others were freed:
 def says_something(lead_in: str, language: str) -> bool:
+    # A sentence that ends in a colon says something by itself if it has a second clause: "Three died in prison, while
+    # the others were freed:"
     return _SECOND_CLAUSE.search(lead_in) is not None and lacks_only_its_stop(lead_in[:-1], language)
 
 
-# The function is called for a paragraph, and again for what follows it.
+# Cached, since the function may be called twice for the same paragraph.
 @lru_cache(64)
 def lacks_only_its_stop(text: str, language: str) -> bool:
     """Return whether a text without a full stop ends in a complete sentence.
 
-    The sentence must be long, unlike a title, and not end in a word that hardly ends one. In a language for which no
-    such words are listed, the answer is always no.
+    The sentence must be longer than a title, and must not end in a word that rarely ends a sentence. Always False for a
+    language for which no such words are listed.
     """
     unfinished = words_of(language).get("unfinished")
     if unfinished is None or text[-1:] in UNENDED or text.count(" ") < MIN_LOWERCASE_WORDS:
         return False
-    # Of dell'una, the word after the apostrophe counts.
+    # Look up the word after an apostrophe: "una" in "dell'una".
     if text[text.rfind(" ") + 1 :].lower().rpartition("'")[2] in unfinished:
         return False
     sentence = text
@@ -508,10 +524,11 @@ def lacks_only_its_stop(text: str, language: str) -> bool:
 
 
 def begins_with_sentence(text: str, language: str) -> bool:
-    """Return whether a text begins with a whole sentence and ends with a stop.
+    """Return whether a text begins with a whole sentence and ends in a full stop.
 
-    A sentence begins with a capital. It has a verb, where the language's verbs are listed, before any relative clause:
-    ``A wheel, which is made of wood.`` is none. In a script without capitals, its length and its stop tell.
+    A sentence begins with a capital. If the verbs of the language are listed, it needs a verb before any relative
+    clause, so ``A wheel, which is made of wood.`` is not a sentence. In a script without capitals, only the length and
+    the full stop are checked.
     """
     if text.rstrip(CLOSERS)[-1:] not in FULL_STOPS:
         return False
@@ -534,8 +551,8 @@ def _has_verb(sentence: str, language: str) -> bool:
     return first_known in table["verbs"] and first not in table["relatives"]
 
 
-# More words than a label or a title has, and fewer capitals.
 def _is_long(sentence: str) -> bool:
+    # Return whether a sentence has more words than a label or title, and fewer capitals.
     words = _ELIDED.sub("' ", sentence).split()
     initials = [word[0] for word in words]
     num_small, num_capitals = sum(map(str.islower, initials)), sum(map(str.isupper, initials))

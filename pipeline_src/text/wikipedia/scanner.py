@@ -1,4 +1,4 @@
-"""Remove or resolve the nested and the opaque parts of wikitext, each in one pass and in linear time."""
+"""Resolve or remove the nested parts of wikitext, each kind in one pass and in linear time."""
 
 from __future__ import annotations
 
@@ -11,26 +11,30 @@ from pipeline_src.text.wikipedia.formulas import code_text, formula_text
 from pipeline_src.text.wikipedia.locale import VARIANTS
 from pipeline_src.text.wikipedia.markers import BREAK, FORMULA, GONE, JOINER, PLACEHOLDER
 
-# Elements whose content is not prose. ``nowiki`` is here because its content is text, even if it looks like markup.
+# Elements whose content is not parsed as wikitext. The content of ``nowiki`` is kept as text, even if it looks like
+# markup.
 OPAQUE = """ref references math chem ce gallery timeline syntaxhighlight source score imagemap hiero graph mapframe
     maplink templatestyles section inputbox pre code table indicator poem categorytree dynamicpagelist nowiki
     includeonly style""".split()
 REPLACED = frozenset("ce chem hiero syntaxhighlight source score".split())
-# These stand between paragraphs, as a list does, unless they are "inline": the sentence before may lead to them.
+# Elements that stand between paragraphs unless they have the attribute "inline". Like a list, they may be introduced by
+# the sentence before them.
 BLOCKS = frozenset(
     """gallery imagemap table graph categorytree dynamicpagelist pre poem timeline syntaxhighlight source""".split()
 )
 _OPENER = re.compile(rf"<(?:!--|({'|'.join(OPAQUE)})\b)", re.IGNORECASE)
-# Most elements are these: removed at C's speed, without a marker where nothing would use it. The next tag may begin
-# within one: <ref name=a<ref>Reed</ref>
+# Most elements are plain references. One substitution removes them fast, without a marker, since none is needed here.
+# Due to slips of editors, a tag may begin inside another: <ref name=a<ref>Reed</ref>
 _PLAIN_REFERENCE = re.compile(r"<ref(?:(?<!\n<ref)|(?=[^<>]*<ref))(?:[^<>]*+<ref){0,2}[^<>]*?(?:/>|>[^<]*</ref>)(?!\w)")
-# The content of these tags is shown.
+# Tags that are removed while their content is shown.
 _TRANSCLUSION = re.compile(r"</?(?:noinclude|onlyinclude)\s*/?>", re.IGNORECASE)
-# of a tag: as in HTML, > may stand within quotes, but an open quote hides no tag
+# The attributes of a tag. As in HTML, ">" may stand inside quotes, but an unclosed quote does not hide the end of the
+# tag.
 ATTRIBUTES = r"""(?:[^<>"'\n]++|\n(?!\n)|"[^"<\n]*"(?=[\s/>])|'[^'<\n]*'(?=[\s/>])|["'])*+"""
 _TAG_END = re.compile(f"{ATTRIBUTES}>")
 _ELEMENT = re.compile(rf"<(/?)([a-z][a-z0-9]*)\b{ATTRIBUTES}(?<!/)>", re.IGNORECASE)
-# Struck text, and what a style, a class of MediaWiki's or most Wikipedias' style sheets, or an attribute hides.
+# The opening tags of struck text, and of elements that are hidden by a style, an attribute, or a class in the style
+# sheets of MediaWiki or of most Wikipedias.
 _HIDES = re.compile(
     r"""<(?:del|s|strike)\b|display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)
     |\bclass\s*=[^<>=]*?(?<![\w-])(?:geo-nondefault|geo-multi-punct|geo-inline-hidden|mw-empty-elt|hiddenStructure
@@ -42,25 +46,25 @@ _HIDES = re.compile(
 _LITERAL = {ord(mark): f"&#{ord(mark)};" for mark in "{}[]|=<>'&*#:;"}
 _DELIMITER = re.compile(r"\{\{+|\}\}+|\[\[|\]\]|\{\||\|\}(?=\}\}|[^}]|\Z)")
 _BEFORE_TABLE = f" \t:{GONE}"
-# A minus before {{…}} is none.
+# A minus sign before a template ("-{{…}}") does not open a conversion.
 _CONVERSION = r"-\{(?:(?!\{)|(?=\{\{(?!\{)))"
 _OPEN_CONVERSION = re.compile(_CONVERSION)
 _CONVERSION_PART = re.compile(rf"{_CONVERSION}|\{{\{{|\}}\}}|\}}-")
 _FLAGS = re.compile(r"[\w\s;+-]*")
-# Conversions within each other, as in MediaWiki.
+# Maximum depth of nested conversions, as in MediaWiki.
 MAX_CONVERSIONS = 10
-# Unclosed delimiters that one closing delimiter may jump over.
+# A closing delimiter may skip at most this many unclosed delimiters to find its opener.
 MAX_UNCLOSED = 8
 
 
 def drop_elements(text: str) -> str:
     """Remove comments and the elements of ``OPAQUE`` with their content.
 
-    Formulas and code stay if they are short enough to read as text; otherwise a placeholder replaces them. An element
-    without words leaves a marker (markers.py).
+    Formulas and code are kept if they are short enough to read as text; otherwise a placeholder replaces them. An
+    element without words leaves a marker (markers.py).
 
-    An unclosed element loses only its tag; an unclosed comment extends to the end, as in MediaWiki. A closing tag that
-    is known to be absent is not searched for again, hence linear time.
+    As in MediaWiki, an unclosed comment extends to the end of the page. Of an unclosed element, only the tag is
+    removed. A closing tag that was not found once is never searched for again, so the function takes linear time.
     """
     if "include>" in text:
         text = _TRANSCLUSION.sub("", text)
@@ -82,7 +86,7 @@ def drop_elements(text: str) -> str:
             done = end + 3
             if start and text[start - 1] == "\n":
                 if text[done : done + 1] == "\n":
-                    # A line with only a comment is no line.
+                    # Remove a line that has only a comment.
                     done += 1
                 else:
                     out.append(GONE)
@@ -103,9 +107,10 @@ def drop_elements(text: str) -> str:
             continue
         closer = f"</{name}"
         end = text.find(closer, tag_end)
-        # It may be written in capitals.
+        # The closing tag may be in capitals.
         if end < 0:
-            # lower() may change a length (İ); then positions no longer match and only the plain spelling counts
+            # lower() may change the length of a text ("İ"), so that positions no longer match. Then capitals are not
+            # found.
             lower = lower or (text.lower() if len(text.lower()) == len(text) else text)
             end = lower.find(closer, tag_end)
         if end < 0:
@@ -134,9 +139,10 @@ def drop_elements(text: str) -> str:
 
 
 def drop_hidden(text: str) -> str:
-    """Remove the elements that a style, a class or an attribute hides, and struck text.
+    """Remove struck text, and elements that are hidden by a style, a class or an attribute.
 
-    ``The mill<span style="display:none">000</span> stands``. An unclosed element loses only its tag.
+    In ``The mill<span style="display:none">000</span> stands``, the span is removed. The content of an unclosed element
+    is kept.
     """
     unclosed: defaultdict[str, list[re.Match[str]]] = defaultdict(list)
     hidden: list[tuple[int, int]] = []
@@ -149,7 +155,7 @@ def drop_hidden(text: str) -> str:
             if _HIDES.search(opener[0]):
                 while hidden and hidden[-1][0] > opener.start():
                     hidden.pop()
-                # What the closing tag ends is ended without the element, too.
+                # The closing tag is kept in the text, where a later step removes it like any other tag.
                 hidden.append((opener.start(), tag.start()))
     out: list[str] = []
     done = 0
@@ -160,14 +166,14 @@ def drop_hidden(text: str) -> str:
 
 
 def choose_variants(text: str, language: str) -> str:
-    """Resolve the language converter's ``-{…}-``, innermost first.
+    """Resolve ``-{…}-`` of MediaWiki's language converter, innermost first.
 
-    An opening delimiter without a closing one is removed.
+    An unclosed opening delimiter is removed.
     """
     language = language.partition("-")[0]
     if language not in VARIANTS:
         return text
-    # Text before each open -{, and number of templates open there.
+    # For each open "-{", the text before it, and the number of templates that are open there.
     stack: list[tuple[list[str], int]] = []
     current: list[str] = []
     templates = done = position = 0
@@ -179,7 +185,7 @@ def choose_variants(text: str, language: str) -> str:
             if templates:
                 templates -= 1
             else:
-                # "}}-" may be "}" and "}-".
+                # "}}-" may be "}" followed by the closing delimiter "}-".
                 position -= 1
         elif match[0] == "-{":
             if len(stack) < MAX_CONVERSIONS:
@@ -195,21 +201,21 @@ def choose_variants(text: str, language: str) -> str:
     return "".join("".join(before) for before, _ in stack) + "".join(current) + text[done:]
 
 
-# The words of -{body}- in the first of the language's VARIANTS that it has, else in any.
-# See https://www.mediawiki.org/wiki/Writing_systems/Syntax.
 def _converted(body: str, language: str) -> str:
+    # Return the words of -{body}- in the first of the language's VARIANTS that it has, else in any other variant. See
+    # https://www.mediawiki.org/wiki/Writing_systems/Syntax.
     rules = body
     flags, bar, rest = body.partition("|")
     if bar and _FLAGS.fullmatch(flags):
         rules = rest
         names = set(flags.upper().replace(";", " ").split())
-        # Rules for the rest of the page, or for its title.
+        # The flags H, T and -: the rules are for the rest of the page or for its title, so nothing is shown here.
         if names & {"H", "T", "-"}:
             return ""
-        # The flag R: the body has no rules.
+        # The flag R: the body is raw text without rules.
         if "R" in names:
             return rules
-        # All rules or a variant, described in words that MediaWiki has.
+        # The flags D and N: MediaWiki shows a description of the rules or the name of a variant.
         if names & {"D", "N"}:
             return PLACEHOLDER
     separator, variant = _rule_patterns(language)
@@ -219,15 +225,15 @@ def _converted(body: str, language: str) -> str:
         if match:
             texts.setdefault(match[1].lower(), rule[match.end() :].strip())
         elif rule.strip():
-            # Text that is not converted.
+            # A part that is not a rule: the body is plain text.
             return rules
     return next((texts[code] for code in [*VARIANTS[language].split(), language, *texts] if code in texts), "")
 
 
-# Patterns of what separates rules (zh-hans:text or text=>zh-hans:text), and of a rule's start.
 @cache
 def _rule_patterns(language: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    # Inuktitut (iu) has the code ike-cans.
+    # Return patterns for the separator between rules, and for the start of a rule (zh-hans:text or text=>zh-hans:text).
+    # Variants of Inuktitut (iu) have codes that begin with "ike": ike-cans.
     code = rf"(?:{language}|ike)(?:-[a-z]+)*"
     return (
         re.compile(rf";(?=\s*{code}\s*:|[^;]*?=>\s*{code}\s*:|\s*\Z)", re.IGNORECASE),
@@ -238,11 +244,11 @@ def _rule_patterns(language: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
 def resolve(text: str, link: Callable[[str], str], template: Callable[[str], str]) -> str:
     """Replace ``[[…]]`` by ``link(…)`` and ``{{…}}`` by ``template(…)``; drop ``{|…|}``.
 
-    Closing delimiters without an opener are removed. An unclosed template or table loses only its first line, so
-    that an editor's slip costs a line, not an article.
+    A closing delimiter without an opening one is removed. Of an unclosed template or table, only the first line is
+    removed, so that a slip of an editor costs one line and not the whole article.
     """
     current: list[str] = []
-    # Text before each open delimiter, and its kind: { [ |.
+    # For each open delimiter, the text before it, and its kind: "{", "[" or "|".
     stack: list[tuple[list[str], str]] = []
     done = 0
     for match in _DELIMITER.finditer(text):
@@ -251,7 +257,7 @@ def resolve(text: str, link: Callable[[str], str], template: Callable[[str], str
         if mark == "{":
             if text[end - 1] == "|":
                 if not _begins_line(text, start):
-                    # A table begins a line; elsewhere {| is text.
+                    # A table begins on a new line. Elsewhere "{|" is text.
                     continue
                 current.append(text[done:start])
                 stack.append((current, "|"))
@@ -281,7 +287,7 @@ def resolve(text: str, link: Callable[[str], str], template: Callable[[str], str
                 depth = _opener(stack, "{")
                 if depth < 0:
                     break
-                # The text of unclosed links inside stays.
+                # Keep the text of unclosed links inside the template.
                 while len(stack) > depth + 1:
                     inner, (current, _kind) = current, stack.pop()
                     current.extend(inner)
@@ -293,7 +299,7 @@ def resolve(text: str, link: Callable[[str], str], template: Callable[[str], str
             if depth < 0:
                 continue
             current = stack[depth][0]
-            # This tells that the sentence before introduced a table.
+            # prose.py then knows that the sentence before may have introduced a table.
             current.append(f"!\n{GONE}")
             del stack[depth:]
             done = end
@@ -307,8 +313,8 @@ def _begins_line(text: str, position: int) -> bool:
     return not position or text[position - 1] == "\n"
 
 
-# Around unclosed delimiters, the text stays without the first line after each open template or table.
 def _unwind(stack: list[tuple[list[str], str]], end: list[str]) -> str:
+    # Return the text around unclosed delimiters, without the first line of each unclosed template or table.
     texts = ["".join(text) for text, _ in stack] + ["".join(end)]
     out = texts[:1]
     skipping = False

@@ -1,8 +1,8 @@
-"""The wiki of a dump: database name, language, and the names of its namespaces.
+"""Read the facts about a wiki from its dump: database name, language and names of its namespaces.
 
-A dump begins with ``<siteinfo>``, which has the current names of namespaces; mwconstants has their aliases.
-``tables/locales.yaml`` has what both lack, by language: headings of sections without prose, templates of disambiguation
-pages. English always counts too, since every wiki understands it.
+A dump begins with ``<siteinfo>``, which has the current names of namespaces. The library mwconstants has their aliases.
+For each language, ``tables/locales.yaml`` has the headings of sections without prose, and the templates of
+disambiguation pages. English names are always included, since every wiki understands them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FILE_EXTENSIONS = tuple(
     mpeg""".split()
 )
 
-# Language codes of Wikipedia, prefixes of links to the same article elsewhere: [[de:Erde]]
+# Language codes of Wikipedias, which are the prefixes of links to the article in another language: [[de:Erde]]
 LANGUAGES = frozenset(
     """
     aa ab ace ady af ak als alt am ami an ang ann anp ar arc ary arz as ast atj av avk awa ay az azb ba ban bar bat-smg
@@ -43,7 +43,8 @@ LANGUAGES = frozenset(
     """.split()
 )
 
-# Wikitext that only redirects, in any language (#RINVIA [[…]], #تغییر_مسیر [[…]]): old dumps mark some in no other way.
+# The wikitext of a redirect in any language (#RINVIA [[…]], #تغییر_مسیر [[…]]). Old dumps have no other mark for some
+# redirects.
 REDIRECT = re.compile(r"\s*#\s?[^\W\d_][^\s\[\]{}|<>#*:;]*+(?:[\s:]|<!--(?s:.*?)-->)*+\[\[[^\]\n]*\]\]")
 
 
@@ -52,10 +53,10 @@ class SiteInfo:
     """The facts about a wiki that cleaning needs.
 
     Attributes:
-        name: database name (``enwiki``), the prefix of its documents' ids.
-        hidden: lower-case names of the namespaces whose links show no words: files, categories, media, special.
-        sections: lower-case headings of the sections to leave out.
-        disambiguation: finds the template of a disambiguation page in wikitext.
+        name: database name (``enwiki``), which is the prefix of document ids.
+        hidden: lower-case names of the namespaces whose links show no words: media, special, file and category.
+        sections: lower-case headings of the sections to drop.
+        disambiguation: pattern of the templates that mark a disambiguation page.
     """
 
     name: str
@@ -65,15 +66,15 @@ class SiteInfo:
     disambiguation: re.Pattern[str]
 
 
-# namespaces: number -> name
 def make_siteinfo(name: str, language: str, namespaces: dict[int, str]) -> SiteInfo:
+    # `namespaces`: number -> name.
     hidden = set(ENGLISH_NAMES)
     for key in HIDDEN:
         if namespaces.get(key):
             hidden.add(namespaces[key].lower())
     if language != "en":
         hidden |= _aliases(language)
-        # The Wikipedia in Norwegian (nb) is at no.wikipedia.org.
+        # The code in the database name may differ from the language: the Wikipedia in nb is at no.wikipedia.org.
         hidden |= _aliases(name.removesuffix("wiki").replace("_", "-"))
     tables = locale_tables()
     sections: set[str] = set()
@@ -86,17 +87,17 @@ def make_siteinfo(name: str, language: str, namespaces: dict[int, str]) -> SiteI
     return SiteInfo(name, language, frozenset(hidden), frozenset(sections), pattern)
 
 
-# Names of the hidden namespaces in the Wikipedia at CODE.wikipedia.org (no, in language nb).
 def _aliases(code: str) -> set[str]:
-    # The import takes 0.1 s, and English needs none.
+    # Return the names and aliases of the hidden namespaces at CODE.wikipedia.org.
+    # Imported here, since the import takes 0.1 s and English does not need it.
     from mwconstants.namespaces import get_language_list_prefixes
 
     namespaces = ("Media", "Special", "File", "Category")
     return {alias.lower() for namespace in namespaces for alias in get_language_list_prefixes(namespace, code)}
 
 
-# A picture, a recording, a film or a scanned book.
 def is_file_name(name: str) -> bool:
+    # Return whether a name is that of a picture, recording, film or scanned book.
     return name.rstrip(f" _\t\n{BIDI_CONTROLS}").lower().endswith(FILE_EXTENSIONS)
 
 
@@ -108,7 +109,7 @@ def read_siteinfo(head: str) -> SiteInfo:
         int(key): unescape(title)
         for key, title in re.findall(r'<namespace key="(-?\d+)"[^>/]*>([^<]*)</namespace>', head)
     }
-    # Dumps before 2014 name no database; Wikipedia's is always its language's code + wiki.
+    # Dumps before 2014 do not name the database. For a Wikipedia, the name is the language code followed by "wiki".
     fallback = f"{code}wiki" if "<sitename>Wikipedia</sitename>" in head else "wiki"
     return make_siteinfo(name[1] if name else fallback, code, namespaces)
 

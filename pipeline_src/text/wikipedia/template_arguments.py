@@ -1,4 +1,4 @@
-"""The arguments of a template."""
+"""Parse the arguments of a template."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Callable
 from pipeline_src.text.wikipedia.locale import Locale
 from pipeline_src.text.wikipedia.siteinfo import LANGUAGES
 
-# the code of a language in a template's name: lang-fr, k-de, enS, lang-en2, lang-ja-short
+# The language code in the name of a template: lang-fr, k-de, enS, lang-en2, lang-ja-short
 _LANGUAGE_CODE = re.compile(r"(?:\w+-)?([a-z]{2,3}?)(?:s|2|-short)?")
 
 COMPUTED = frozenset(("count", "language", "last", "title"))
 
 
 class Arguments:
-    """The arguments of a call ``{{name|first|second|key=value}}``, parsed when needed.
+    """The arguments of a template call ``{{name|first|second|key=value}}``, parsed on first use.
 
     Attributes:
-        name: the template's name in the page's spelling.
-        raw: the text after the first bar; None without a bar.
+        name: name of the template as it is written on the page.
+        raw: the text after the first "|"; None if there is none.
     """
 
     __slots__ = ("_named", "_plain", "locale", "name", "raw")
@@ -40,7 +40,7 @@ class Arguments:
                 named[key.strip().lower()] = value.strip()
             else:
                 plain.append(argument.strip())
-        # {{nowrap|1=a = b}}
+        # Numbered arguments, which are used if a value contains "=": {{nowrap|1=a = b}}
         if named:
             for number in sorted(int(key) for key in named if len(key) <= 2 and key.isascii() and key.isdigit()):
                 value = named.get(str(number), "")
@@ -62,13 +62,15 @@ class Arguments:
         return self._named
 
     def get(self, key: str) -> str | None:
-        """Return an argument by number or name, or one of these.
+        """Return the argument with a number or name, or None if it is missing.
 
-        - ``last``: the last one without a name;
-        - ``title``: the first one without a name that is not the code of a language;
-        - ``count``: how many have no name;
-        - ``language``: what stands before a word of the language in the template's name ({{lang-fr|moulin}}) or in
-          the first argument ({{langx|fr|moulin}}).
+        Some keys are computed unless an argument has this name:
+
+        - ``last``: the last unnamed argument;
+        - ``title``: the first unnamed argument that is not a language code;
+        - ``count``: the number of unnamed arguments;
+        - ``language``: the label ("French: ") of the language in the template's name ({{lang-fr|moulin}}) or in the
+          first argument ({{langx|fr|moulin}}).
         """
         plain = self.plain
         if key.isdigit() and int(key) <= len(plain):
@@ -84,11 +86,12 @@ class Arguments:
         code = _LANGUAGE_CODE.fullmatch(self.name.lower())
         return self.locale.language_label(code[1] if code else "".join(plain[:1]).lower())
 
-    # Without values: whether the argument is given and not "no".
     def says(self, key: str, *values: str) -> bool:
+        # Return whether the argument has one of `values`. If no values are given, return whether it is set and not
+        # "no".
         given = self.named.get(key, "").lower()
         return given in values if values else given not in ("", "no", "n", "off", "none")
 
 
-# A handler returns a template's words, '' if it has none, None if they are unknown.
+# A handler returns the words of a template, '' if it has no words, or None if they are unknown.
 Handler = Callable[[Arguments], str | None]

@@ -1,7 +1,7 @@
-"""Templates whose words follow from their arguments by a rule: dates, ships, sums of money, citations in the text.
+"""Handlers of templates whose words follow from their arguments by a rule, such as dates and sums of money.
 
-The comment above a function shows a template and the words that it becomes. Functions that return a ``Handler`` get
-their argument from the tables.
+The comment in a function shows a template and the words that it becomes. A function that returns a ``Handler`` gets its
+argument from ``tables/templates.yaml``.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ _YEAR = re.compile(r"\d{1,4}")
 _DOTTED_DATE = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})")
 _ROMAN = re.compile("[IVXLC]+")
 
-# arguments of {{IPAc-en}} that are not sounds
+# Arguments of {{IPAc-en}} that are not sounds.
 NOT_SOUNDS = frozenset("lang local pron uk us au nz ca icon also audio link".split())
 
 
-# {{start date|1999|3|5}} -> March 5, 1999; with df=y 5 March 1999; {{start date|1999|03}} -> March 1999.
 def _date(arguments: Arguments) -> str | None:
+    # {{start date|1999|3|5}} -> March 5, 1999; {{start date|1999|3|5|df=y}} -> 5 March 1999; {{start date|1999|03}} ->
+    # March 1999
     return _written(arguments, arguments.plain, day_first=arguments.says("df"))
 
 
@@ -51,8 +52,9 @@ def _written(arguments: Arguments, parts: list[str], *, day_first: bool) -> str 
     return locale.date(day, month, year)
 
 
-# {{date|14|mai|1995|en sport}}, {{date-|14 mai 1995}}, {{date|1995-05-14}} -> 14 mai 1995; parts may be empty.
 def _day_month_year(arguments: Arguments) -> str | None:
+    # {{date|14|mai|1995|en sport}}, {{date-|14 mai 1995}}, {{date|1995-05-14}} -> 14 mai 1995. Parts of the date may be
+    # empty.
     locale, named = arguments.locale, arguments.named
     parts = arguments.plain or [named.get(key, "") for key in ("jour", "mois", "année")]
     iso = _ISO_DATE.fullmatch(parts[0])
@@ -61,7 +63,7 @@ def _day_month_year(arguments: Arguments) -> str | None:
     elif " " in parts[0]:
         parts[:1] = [word for word in parts[0].split() if word not in ("de", "del")]
     day, month, year = "", None, ""
-    # The position of the next part: day, month, year.
+    # Position of the next part: 0 for day, 1 for month, 2 for year.
     position = 0
     for part in parts:
         if not part:
@@ -76,13 +78,14 @@ def _day_month_year(arguments: Arguments) -> str | None:
         elif position < 3 and _YEAR.fullmatch(part) and (month or len(part) > 2):
             year, position = part, 3
         elif position < 2 or any(map(str.isdigit, part)):
-            # Other text is the date's subject, which is not shown.
+            # A word before the month, or any number, is unexpected. Words after the date name its subject, which is not
+            # shown.
             return None
     return locale.date(day, month, year)
 
 
-# {{death date and age|1999|3|5|1920|4|1}} -> March 5, 1999 (aged 78).
 def _death_and_age(arguments: Arguments) -> str | None:
+    # {{death date and age|1999|3|5|1920|4|1}} -> March 5, 1999 (aged 78).
     dates = arguments.plain[:6]
     date = _date(arguments)
     if date is None or arguments.locale.language != "en":
@@ -95,8 +98,8 @@ def _death_and_age(arguments: Arguments) -> str | None:
     return f"{date} (aged {age})"
 
 
-# {{as of|2011|February}} -> As of February 2011.
 def _as_of(arguments: Arguments) -> str | None:
+    # {{as of|2011|February}} -> As of February 2011.
     named = arguments.named
     if named.get("alt"):
         return named["alt"]
@@ -110,8 +113,8 @@ def _as_of(arguments: Arguments) -> str | None:
     return f"{opening if arguments.says('lc') else opening.capitalize()} {date}{named.get('post', '')}"
 
 
-# {{bibleref|Mark|3:25|9}} -> Mark 3:25, {{bibleverse|1|Kings|3:1|KJV}} -> 1 Kings 3:1.
 def _verse(arguments: Arguments) -> str | None:
+    # {{bibleref|Mark|3:25|9}} -> Mark 3:25, {{bibleverse|1|Kings|3:1|KJV}} -> 1 Kings 3:1.
     plain = arguments.plain
     for count, argument in enumerate(plain, 1):
         if count > 1 and argument[:1].isdigit():
@@ -119,8 +122,8 @@ def _verse(arguments: Arguments) -> str | None:
     return " ".join(plain[:2]).strip() or None
 
 
-# A pronunciation: {{IPAc-en|æ|l}} -> /æl/, {{IPA-fr|kɔn|lang}} -> /kɔn/, {{IPA|/a/}} -> /a/.
 def _sound(arguments: Arguments) -> str:
+    # Pronunciations: {{IPAc-en|æ|l}} -> /æl/, {{IPA-fr|kɔn|lang}} -> /kɔn/, {{IPA|/a/}} -> /a/.
     sounds = [text for text in arguments.plain if text.lower() not in NOT_SOUNDS and not is_file_name(text)]
     if not any(sounds):
         return ""
@@ -132,8 +135,8 @@ def _sound(arguments: Arguments) -> str:
     return sound(f"/{sounds[0]}/")
 
 
-# {{СС2|19|ноября|1711|8}} -> 8 (19) ноября 1711; {{СС3|24.1.1755}} -> 24 января (4 февраля) 1755.
 def _old_style(arguments: Arguments) -> str | None:
+    # {{СС2|19|ноября|1711|8}} -> 8 (19) ноября 1711; {{СС3|24.1.1755}} -> 24 января (4 февраля) 1755.
     day, month, year, old_day, old_month, *_ = [*arguments.plain, "", "", "", "", ""]
     dotted = _DOTTED_DATE.fullmatch(day)
     if dotted:
@@ -147,7 +150,7 @@ def _old_style(arguments: Arguments) -> str | None:
 def _both_calendars(day: int, month: int, year: int, months: Sequence[str]) -> str | None:
     try:
         julian = date(year, month, day)
-        # The calendars differ by a day more from each March of a century that 400 does not divide.
+        # The difference between the calendars grows by a day on 1 March of each century year that 400 does not divide.
         century = (year - (month < 3)) // 100
         gregorian = julian + timedelta(days=century - century // 4 - 2)
     except (ValueError, OverflowError):
@@ -166,8 +169,8 @@ def _two_dates(day: str, month: str, year: str, old_day: str, old_month: str) ->
     return f"{old_date} ({day} {month}) {year}".rstrip()
 
 
-# {{audio|De-Berlin.ogg|Berlin}} -> Berlin; nothing without a label, or with one that only says "listen".
 def _recording(arguments: Arguments) -> str:
+    # {{audio|De-Berlin.ogg|Berlin}} -> Berlin. No words without a label, or if the label only says "listen".
     label = arguments.get("2") or ""
     return "" if EMPTY_PART.fullmatch(label.strip(" ()")) else label
 
@@ -176,8 +179,8 @@ def _respelling(arguments: Arguments) -> str:
     return sound("-".join(part for part in arguments.plain if part))
 
 
-# {{US$|5 million}} -> US$5 million; {{euro|32984}} in French -> 32 984 €; without arguments only the sign.
 def _money(sign: str) -> Handler:
+    # {{US$|5 million}} -> US$5 million; {{euro|32984}} in French -> 32 984 €. Without arguments, only the sign.
     def show(arguments: Arguments) -> str:
         amount = arguments.get("1") or ""
         if not amount or arguments.locale.decimal == ".":
@@ -190,9 +193,9 @@ def _money(sign: str) -> Handler:
 _DEGREES = re.compile(r"[+-]?\d{1,3}(?:\.\d{1,9})?")
 
 
-# {{coord|13|19|N|169|9|W}} -> 13°19′N 169°9′W; nothing if they are only above the page (display=title). In German
-# {{coordinate|NS=47/16/16/N|EW=9/31/51/E}} is shown there, and in the sentence with text=.
 def _coordinates(arguments: Arguments) -> str | None:
+    # {{coord|13|19|N|169|9|W}} -> 13°19′N 169°9′W. No words if they are shown only at the top of the page
+    # (display=title). The German {{coordinate|NS=47/16/16/N|EW=9/31/51/E}} is shown only there, unless it has text=.
     named = arguments.named
     if "ns" in named and "ew" in named:
         if not named.get("text"):
@@ -214,7 +217,7 @@ def _coordinates(arguments: Arguments) -> str | None:
             numbers.append(argument.lstrip("+"))
         else:
             break
-    # {{coord|46.8345|-10.5162}}
+    # Decimal degrees: {{coord|46.8345|-10.5162}}
     if not parts and len(numbers) == 2:
         parts = [
             f"{number.lstrip('-')}°{sides[number[0] == '-']}"
@@ -223,13 +226,14 @@ def _coordinates(arguments: Arguments) -> str | None:
     return " ".join(parts) if len(parts) == 2 else None
 
 
-# {{chem|C|2|H|6|O}} -> C2H6O: the arguments, with between (here nothing) between them.
 def _joined(between: str) -> Handler:
+    # Join the arguments with `between`, which is empty in {{chem|C|2|H|6|O}} -> C2H6O
     return lambda arguments: between.join(arguments.plain) or None
 
 
-# {{zh|s=上海|p=Shànghǎi}} -> simplified Chinese: 上海; pinyin: Shànghǎi, by the label of each argument.
 def _labelled(parameter: str) -> Handler:
+    # {{zh|s=上海|p=Shànghǎi}} -> simplified Chinese: 上海; pinyin: Shànghǎi. `parameter` has the label of each
+    # argument.
     labels = dict(pair.split("=") for pair in parameter.split("; "))
 
     def show(arguments: Arguments) -> str | None:
@@ -243,9 +247,9 @@ def _labelled(parameter: str) -> Handler:
     return show
 
 
-# {{nihongo|Tokyo|東京|Tōkyō}} -> Tokyo (東京, Tōkyō); {{nihongo|||tsubame|swallow}} -> tsubame (swallow). order lists
-# arguments by number: the first of them that is given comes first, outside the brackets.
 def _nihongo(order: str) -> Handler:
+    # {{nihongo|Tokyo|東京|Tōkyō}} -> Tokyo (東京, Tōkyō); {{nihongo|||tsubame|swallow}} -> tsubame (swallow). `order`
+    # lists numbers of arguments. The first of them that is given stands before the brackets.
     def show(arguments: Arguments) -> str | None:
         given = [number for number in order if arguments.get(number)]
         if not given:
@@ -257,8 +261,8 @@ def _nihongo(order: str) -> Handler:
     return show
 
 
-# {{ordinal|22}} -> 22nd.
 def _ordinal(arguments: Arguments) -> str | None:
+    # {{ordinal|22}} -> 22nd.
     number = arguments.get("1") or ""
     if not (number.isascii() and number.isdigit()):
         return None
@@ -266,13 +270,13 @@ def _ordinal(arguments: Arguments) -> str | None:
     return number + ("th" if teen else {"1": "st", "2": "nd", "3": "rd"}.get(number[-1], "th"))
 
 
-# {{1/2}} -> 1/2, {{XXe siècle}} -> XXe siècle, {{29e|étage}} -> 29e étage.
 def _own_name(arguments: Arguments) -> str:
+    # {{1/2}} -> 1/2, {{XXe siècle}} -> XXe siècle, {{29e|étage}} -> 29e étage.
     return " ".join([arguments.name, *filter(None, arguments.plain[:1])])
 
 
-# {{unichar|00E9|LATIN SMALL LETTER E WITH ACUTE}} -> U+00E9 é LATIN SMALL LETTER E WITH ACUTE.
 def _character(arguments: Arguments) -> str | None:
+    # {{unichar|00E9|LATIN SMALL LETTER E WITH ACUTE}} -> U+00E9 é LATIN SMALL LETTER E WITH ACUTE.
     code, name = [*arguments.plain, "", ""][:2]
     try:
         character = chr(int(code, 16)) if len(code) < 7 else ""
@@ -281,8 +285,8 @@ def _character(arguments: Arguments) -> str | None:
     return f"U+{code.upper()} {character if character.isprintable() else ''} {name}".strip() if character else None
 
 
-# {{formatnum:1234567}} -> 1,234,567, or as the language writes it; with R as typed.
 def _number(arguments: Arguments) -> str | None:
+    # {{formatnum:1234567}} -> 1,234,567, formatted for the language. With the flag R, as typed.
     number, *flags = arguments.plain or [""]
     return (number if "R" in flags else arguments.locale.number(number, grouped="NOSEP" not in flags)) or None
 
@@ -291,8 +295,8 @@ def _case(change: Callable[[str], str]) -> Handler:
     return lambda arguments: change(arguments.get("1") or "")
 
 
-# {{s|XX}} -> XXe siècle; {{sp-|XV|e|au|XVI|e}} -> XVe au XVIe siècle; {{s2|XV|e|XVI|e}} -> XVe et XVIe siècles.
 def _century(words: str) -> Handler:
+    # {{s|XX}} -> XXe siècle; {{sp-|XV|e|au|XVI|e}} -> XVe au XVIe siècle; {{s2|XV|e|XVI|e}} -> XVe et XVIe siècles.
     word, _, era = words.partition(" ")
 
     def show(arguments: Arguments) -> str | None:
@@ -315,26 +319,26 @@ def _century(words: str) -> Handler:
     return show
 
 
-# {{flag|France}} -> France; {{flag|FRA}} -> the name of this country in the wiki's language.
 def _flag(arguments: Arguments) -> str | None:
+    # {{flag|France}} -> France; {{flag|FRA}} -> the name of the country in the language of the wiki.
     name = arguments.named.get("name") or arguments.get("1") or ""
     if len(name) > 3 or not name.isascii():
         return name
     return arguments.locale.countries.get(name)
 
 
-# {{ESP}} -> España, in Spanish; {{DEU|#}} shows only the flag.
 def _country(arguments: Arguments) -> str | None:
+    # {{ESP}} -> España, in Spanish. {{DEU|#}} shows only the flag.
     return "" if arguments.get("1") == "#" else arguments.locale.countries.get(arguments.name)
 
 
-# Tell that the sentence before introduced a list.
 def _list(_: Arguments) -> str:
+    # prose.py then knows that the sentence before may have introduced a list.
     return f"\n*\n{GONE}"
 
 
-# The introduction of a quotation often is half a sentence, so they are one paragraph, which ends there.
 def _quotation(arguments: Arguments) -> str:
+    # The quotation ends the paragraph that introduces it, since the introduction is often an incomplete sentence.
     for key in ("1", "text", "quote", "texte", "texto", "tekst", "testo", "content", "תוכן", "متن"):
         text = arguments.get(key)
         if text:
@@ -371,7 +375,7 @@ HANDLERS: dict[str, Handler] = {
     "value": value,
     "verse": _verse,
 }
-# These get a parameter from the tables.
+# Functions that take a parameter from the tables and return a handler.
 FACTORIES: dict[str, Callable[[str], Handler]] = {
     "century": _century,
     "joined": _joined,

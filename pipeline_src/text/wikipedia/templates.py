@@ -1,9 +1,9 @@
-"""The text of templates, by one table of what they mean (``tables/templates.yaml``, which tells how to add a name).
+"""Expand templates to text by the table ``tables/templates.yaml``, which explains how to add a name.
 
-A template that the table lacks may have words. It leaves a hole, and the sentence with the hole is dropped (prose.py),
-so that no sentence loses a part silently. Only a template known to have no words is removed without a trace.
+A template that is not in the table may have words. It leaves a hole, and prose.py drops the sentence with the hole, so
+that no sentence silently loses a part. Only templates that are known to have no words are removed without a hole.
 
-The names of the wiki's own language come first, then those of English, which most wikis have too, then those that mean
+A name is looked up in the wiki's own language first, then in English, which most wikis share. Last come names that mean
 the same in every other language that has them.
 """
 
@@ -25,32 +25,32 @@ MEANINGS = TABLES / "templates.yaml"
 COMMON = "en"
 # A shorter name of another language is too likely to mean something else here.
 MIN_SHARED_LENGTH = 5
-# The cache of names is bounded.
+# Maximum number of names in the cache.
 MAX_CACHED = 100_000
 
 _TOKEN = re.compile(r"\{([^{}]+)\}|<|>")
 
 
-# The place of an argument in a form: {lt|2}, or {2:USD=US$;EUR=€}, which has words for its values.
 class Field(NamedTuple):
+    # The place of an argument in a pattern: {lt|2}, or {2:USD=US$;EUR=€}, which maps values to words.
     keys: tuple[str, ...]
     mark: str
     words: dict[str, str] | None
 
 
-# Text, an argument, or an optional part.
+# Part of a pattern: text, an argument, or an optional list of parts.
 Part = str | Field | list["Part"]
 
 
-# The handler returns None, for a hole, if the form needs arguments and there are none.
 def compile_pattern(pattern: str) -> Handler:
+    # The handler returns None, which leaves a hole, if the pattern needs arguments and the call has none.
     parts = _parse(pattern)
     if not any(isinstance(part, (Field, list)) for part in parts):
-        # A unit may be written with its number, which nobody knows how to show: a hole.
+        # A template with fixed words, such as a unit, may be called with a number. How it is shown is unknown: a hole.
         if any(map(str.isalpha, pattern)):
             return lambda arguments: None if any(arguments.plain[:1]) else pattern
         return lambda _: pattern
-    # Most forms are a single argument.
+    # Most patterns are a single argument.
     if len(parts) == 1 and isinstance(parts[0], Field):
         field = parts[0]
         return lambda arguments: _value(field, arguments, optional=False)
@@ -74,7 +74,7 @@ def _parse(pattern: str) -> list[Part]:
             stack[-1].append(_field(token[1]))
     if done < len(pattern):
         stack[-1].append(pattern[done:])
-    # A form with < and without > is a mistake in the table.
+    # This fails if a pattern in the table has "<" without ">".
     (parts,) = stack
     return parts
 
@@ -86,8 +86,8 @@ def _field(text: str) -> Field:
     return Field(tuple(keys.removesuffix(mark).split("|")), mark, None if pairs is None else dict(pairs))
 
 
-# None if an argument is missing, or empty in an optional part.
 def _show(parts: list[Part], arguments: Arguments, *, optional: bool) -> str | None:
+    # Return None if an argument is missing or, in an optional part, empty.
     out = []
     for part in parts:
         if isinstance(part, str):
@@ -105,7 +105,7 @@ def _show(parts: list[Part], arguments: Arguments, *, optional: bool) -> str | N
 def _value(field: Field, arguments: Arguments, *, optional: bool) -> str | None:
     value = None
     for key in field.keys:
-        # {1|=e}: the letter e if there is no first argument
+        # A key that begins with "=" is a default: {1|=e} gives "e" if there is no first argument.
         given = key[1:] if key[0] == "=" else arguments.get(key)
         if given:
             value = given
@@ -121,8 +121,8 @@ def _value(field: Field, arguments: Arguments, *, optional: bool) -> str | None:
     return arguments.locale.number(value, grouped=field.mark == "#") if field.mark else value
 
 
-# The value of one argument chooses between several forms.
 def choose(key: str, patterns: dict[str, str]) -> Handler:
+    # Return a handler that chooses between several patterns by the value of one argument.
     field = _field(key)
     forms = {str(value): compile_pattern(pattern) for value, pattern in patterns.items()}
 
@@ -133,8 +133,8 @@ def choose(key: str, patterns: dict[str, str]) -> Handler:
     return show
 
 
-# word takes the place of {word} in the form or call of a meaning.
 def make_handler(meaning: dict[str, Any], word: str = "") -> Handler:
+    # `word` replaces {word} in the pattern or call of a meaning.
     if "call" in meaning:
         function, _, parameter = meaning["call"].replace("{word}", word).partition(" ")
         return HANDLERS[function] if function in HANDLERS else FACTORIES[function](parameter)
@@ -144,10 +144,10 @@ def make_handler(meaning: dict[str, Any], word: str = "") -> Handler:
 
 
 class Names(NamedTuple):
-    """Names of one language that have the same handler.
+    """Template names of one language that share a handler.
 
     Attributes:
-        shown_alike: whether the handler shows no word of this language, so that it may serve others.
+        shown_alike: whether the handler adds no words of this language, so that other languages may use it.
     """
 
     language: str
@@ -169,8 +169,8 @@ def read_names() -> list[Names]:
     return entries
 
 
-# A comma in a name is written &comma;.
 def split_names(listed: str) -> list[str]:
+    # A comma inside a name is written &comma; in the table.
     return [unescape(name.strip()) for name in listed.split(",")]
 
 
@@ -186,8 +186,8 @@ class TemplateTable:
     def names(self) -> list[str]:
         return list(self._exact)
 
-    # Of a name that is added several times, the first counts.
     def add(self, name: str, handler: Handler) -> None:
+        # If a name is added several times, its first handler is kept.
         if name.endswith("*") and len(name) > 1:
             self._beginnings.setdefault(name[:-1], handler)
         elif name.startswith("*") and len(name) > 1:
@@ -195,8 +195,8 @@ class TemplateTable:
         else:
             self._exact.setdefault(name, handler)
 
-    # Add the names that mean the same in all languages that have them, except language.
     def add_shared(self, language: str) -> None:
+        # Add the names that mean the same in every language that has them. Names of `language` itself are skipped.
         shared: dict[str, Handler | None] = {}
         for entry in read_names():
             handler = entry.handler if entry.shown_alike else None
@@ -207,8 +207,8 @@ class TemplateTable:
             if shared_handler is not None:
                 self.add(name, shared_handler)
 
-    # The name is in lower case, or all in capitals.
     def find(self, name: str) -> Handler | None:
+        # `name` is in lower case.
         handler = self._exact.get(name)
         if handler is None:
             if name in self._cache:
@@ -218,8 +218,8 @@ class TemplateTable:
                 self._cache[name] = handler
         return handler
 
-    # The code of a country is listed in capitals.
     def find_in_capitals(self, name: str) -> Handler | None:
+        # Country codes are listed in capitals.
         return self._exact.get(name) if name.isupper() else None
 
     def _find_by_affix(self, name: str) -> Handler | None:
@@ -231,9 +231,9 @@ class TemplateTable:
         return None
 
 
-# pt-br has the table of pt.
 @cache
 def template_table(language: str) -> TemplateTable:
+    # A variant such as pt-br also uses the names of pt.
     base = language.partition("-")[0]
     table = TemplateTable(read_locale(base))
     for code in dict.fromkeys((language, base, COMMON)):
@@ -251,9 +251,9 @@ def languages() -> list[str]:
     return sorted({entry.language for entry in read_names()})
 
 
-# A parser function before its colon: "#if"
+# The name of a parser function, before its colon: "#if"
 _CALL = re.compile(r"#?\w+\Z")
-# Characters of a template's name that are kept for the statistics.
+# Maximum number of characters of a template's name in the statistics.
 MAX_NAME_LENGTH = 80
 MAX_NAMES = ord(LAST_NAME) - ord(FIRST_NAME)
 
@@ -262,20 +262,20 @@ class TemplateExpander:
     """Expands the templates of one page.
 
     Attributes:
-        unknown: number of sentences (or asides in brackets) dropped, by name of the template whose words are unknown.
+        unknown: name of a template whose words are unknown -> number of sentences and asides dropped because of it.
     """
 
     def __init__(self, language: str, unknown: Counter[str]) -> None:
         self.unknown = unknown
         self._table = template_table(language)
-        # Name -> number of the templates whose words are unknown.
+        # Name of a template whose words are unknown -> its number on this page.
         self._numbers: dict[str, int] = {}
         self._names: list[str] = []
 
     def expand(self, body: str) -> str:
-        """Return the words of ``{{body}}``, or a marker if it has none or they are unknown.
+        """Return the words of ``{{body}}``, or a marker if it has no words or they are unknown.
 
-        Links and templates within ``body`` are already text.
+        Links and templates inside ``body`` have already been expanded.
         """
         if GONE in body:
             body = body.replace(GONE, "")
@@ -290,7 +290,7 @@ class TemplateExpander:
             name, handler = _parser_function(name, self._table)
         if handler is None:
             return BOX if "\n" in body else self._hole(name)
-        # Without a namespace.
+        # Remove the namespace.
         spelling = spelling.rpartition(":")[2].strip()
         words = handler(Arguments(spelling, arguments if bar else None, self._table.locale))
         return self._hole(name) if words is None else words or GONE
@@ -301,7 +301,7 @@ class TemplateExpander:
             self._names = list(self._numbers)
         for mark in set(NAMES.findall(sentence)):
             number = ord(mark) - ord(FIRST_NAME)
-            # Otherwise the page itself has this character.
+            # A larger number means that the page itself contains this character.
             if number < len(self._names):
                 self.unknown[self._names[number]] += 1
 
@@ -319,12 +319,12 @@ def _normal(name: str) -> str:
     return name
 
 
-# Functions look like {{formatnum:4000}}, {{DEFAULTSORT:Lincoln}}, {{#if:a}}. Any other word before a colon may be the
-# namespace of templates, in the language of the wiki.
 def _parser_function(name: str, table: TemplateTable) -> tuple[str, Handler | None]:
+    # Examples of parser functions are {{formatnum:4000}}, {{DEFAULTSORT:Lincoln}} and {{#if:a}}. Any other word before
+    # a colon may be the wiki's name for the namespace of templates.
     function, _, value = name.partition(":")
     known = table.find(f"{function}:") if _CALL.match(function) else None
-    # {{Vorlage:Lang|la|colonia}}
+    # A namespace in German: {{Vorlage:Lang|la|colonia}}
     if known is None:
         return name, table.find(value.strip()) if function.replace(" ", "").isalpha() else None
 

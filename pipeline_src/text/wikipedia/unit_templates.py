@@ -1,4 +1,4 @@
-"""The text of templates for numbers with units, powers and fractions."""
+"""Handlers of templates for numbers with units, powers and fractions."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pipeline_src.text.wikipedia.template_arguments import Arguments
 UNITS = TABLES / "units.tsv"
 SCALES = {"e3": "thousand", "e6": "million", "e9": "billion", "e12": "trillion"}
 THOUSANDS = {"k": "thousand", "M": "million", "G": "billion", "T": "trillion"}
-# {{convert|2|Moilbbl/d}}
+# Units that may have a prefix of THOUSANDS: {{convert|2|Moilbbl/d}}
 COUNTED = ("oilbbl", "bbl", "cuft", "usgal", "impgal", "gal", "acre", "ft3")
 RAISED = str.maketrans("0123456789+−–-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁻")
-# 1{{shy}}0 is a number, too.
+# Characters to ignore inside a number. {{shy}} in 1{{shy}}0 is one of them.
 _UNSEEN = str.maketrans("", "", f" {JOINER}\u2060")
-# {{convert|750|km²}}
+# A unit code may be written with a superscript: {{convert|750|km²}}
 LOWERED = str.maketrans("²³", "23")
-# the words between two numbers with full units, and with symbols
+# The words between two numbers: with unit names, and with unit symbols.
 BETWEEN = {
     "to": ("to", "to"),
     "-": ("–", "–"),
@@ -44,24 +44,24 @@ BETWEEN = {
     "and about": ("and about", "and about"),
     "to roughly": ("to roughly",) * 2,
 }
-# No space stands between these and a number.
+# These are written without a space next to a number.
 TIGHT = frozenset("–,")
-# pairs of a unit and a smaller one: 5 ft 3 in
+# Pairs of a unit and a smaller unit: 5 ft 3 in
 SMALLER = frozenset(
     "ft in; yd ft; mi yd; mi ft; mi ch; mi chain; mi furlong; mi chains; lb oz; st lb; stone lb; LT cwt; "
     "long ton long cwt; foot in; ton cwt".split("; ")
 )
 _NUMBER = re.compile(r"[-−+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:e[+-]?\d+)?\Z", re.IGNORECASE)
-# Between two numbers of {{unité}} and its translations.
+# What may stand between two numbers of {{unité}} and its translations.
 RANGES = frozenset("à et ou a y o e - – x × ± +/-".split())
 _EXPONENT = re.compile(r"[-−+]?\d*")
 _TYPED = re.compile(r"\d+(?: \d{3})*(?:[.,]\d+)?(?![.,]\d)")
 _FRACTION = re.compile(r"(?:(\d+)[+ -])?(\d+)(?:/|//|⁄)(\d+)\Z")
 
 
-# code -> symbol, singular, plural
 @cache
 def units() -> dict[str, tuple[str, str, str]]:
+    # Return unit code -> (symbol, singular, plural).
     with open(UNITS, encoding="utf-8", newline="") as file:
         return {row["code"]: (row["symbol"], row["one"], row["many"]) for row in csv.DictReader(file, delimiter="\t")}
 
@@ -95,15 +95,15 @@ def _scaled(words: str, code: str) -> tuple[str, str, str] | None:
     return f"{words} {symbol}", f"{words} {plural}", f"{words} {plural}"
 
 
-# -27 -> ⁻²⁷; text with anything else stays.
 def raised(text: str) -> str:
-    # {{=}} is an entity.
+    # Raise a number: -27 -> ⁻²⁷. Other text is returned unchanged.
+    # An argument may contain entities, such as &#61; from {{=}}.
     text = unescape(text)
     return text.translate(RAISED) if all(mark in "0123456789+−–-" for mark in text) else text
 
 
-# 640081.87 -> 640,081.87, 1+1/2 -> 1 1/2; None for anything else.
 def _number(text: str, locale: Locale) -> str | None:
+    # Format a number: 640081.87 -> 640,081.87, 1+1/2 -> 1 1/2. Return None for other text.
     text = text.translate(_UNSEEN)
     if _NUMBER.match(text):
         mantissa, e, exponent = text.lower().partition("e")
@@ -112,8 +112,8 @@ def _number(text: str, locale: Locale) -> str | None:
     return (f"{part[1]} " if part[1] else "") + f"{part[2]}/{part[3]}" if part else None
 
 
-# {{convert|5|to|7|km|mi}} -> 5 to 7 kilometres; {{cvt|5|km}} -> 5 km. The converted value is left out.
 def convert(arguments: Arguments) -> str | None:
+    # {{convert|5|to|7|km|mi}} -> 5 to 7 kilometres; {{cvt|5|km}} -> 5 km. The converted value is left out.
     plain, named = arguments.plain, arguments.named
     if named.get("disp", "") in ("out", "output only", "output number only", "number", "unit", "u2", "x") or named.get(
         "spell"
@@ -178,8 +178,8 @@ def _with_unit(text: str, unit: tuple[str, str, str], numbers: list[str], *, sho
     return f"{text} {plural}"
 
 
-# {{M|61.000||km/h}} -> 61.000 km/h; {{M|1|k|m}} -> 1 km; {{M|1,12|e=-3|-|Pa}} -> 1,12×10⁻³ Pa.
 def measure(arguments: Arguments) -> str | None:
+    # {{M|61.000||km/h}} -> 61.000 km/h; {{M|1|k|m}} -> 1 km; {{M|1,12|e=-3|-|Pa}} -> 1,12×10⁻³ Pa.
     number, named = arguments.get("1"), arguments.named
     if not number:
         return None
@@ -193,8 +193,8 @@ def _power_of_ten(power: str | None) -> str:
     return f"×10{power.translate(RAISED)}" if power else ""
 
 
-# {{unité|12.50|km|2}} -> 12,50 km²; {{unité|3|km||h|-1}} -> 3 km h⁻¹; {{unité|4|à|5|km}} -> 4 à 5 km.
 def unit(arguments: Arguments) -> str | None:
+    # {{unité|12.50|km|2}} -> 12,50 km²; {{unité|3|km||h|-1}} -> 3 km h⁻¹; {{unité|4|à|5|km}} -> 4 à 5 km.
     number, *units = arguments.plain or [""]
     while len(units) > 1 and units[0] in RANGES:
         number = f"{number} {units[0]} {units[1]}"
@@ -214,13 +214,13 @@ def unit(arguments: Arguments) -> str | None:
     return text
 
 
-# {{val|6.24|e=18|u=C}} -> 6.24×10¹⁸ C; {{val|5|2}} -> 5±2, {{val|1.67|(33)}} -> 1.67(33).
 def value(arguments: Arguments) -> str | None:
+    # {{val|6.24|e=18|u=C}} -> 6.24×10¹⁸ C; {{val|5|2}} -> 5±2, {{val|1.67|(33)}} -> 1.67(33).
     named = arguments.named
     parts = [part for part in arguments.plain if part]
     if not 1 <= len(parts) <= 2 or named.get("end") or named.get("p"):
         return None
-    # The uncertainty follows in brackets, or after ±.
+    # The uncertainty is the second argument, or follows the number in brackets.
     number, bracket, uncertainty = parts[0].partition("(")
     uncertainty = bracket + uncertainty
     if len(parts) == 2:

@@ -1,4 +1,4 @@
-"""Wikitext to prose: the text that a reader of the article sees, one paragraph per line."""
+"""Convert wikitext to prose: the text that a reader of the article sees, one paragraph per line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pipeline_src.text.wikipedia.templates import TemplateExpander
 from pipeline_src.text.wikipedia.unit_templates import RAISED
 
 _PLAIN_LINK = re.compile(r"\[\[(?!//)(?:[^\[\]{}|:\n]*\|)?([^\[\]{}|:\n]+)\]\]")
-# Prefixes of links to other wikis, and to this one's own pages about itself: [[wikt:word]] shows the word.
+# Prefixes of links to other wikis and to the project pages of this wiki. [[wikt:word]] shows "word".
 _PROJECTS = frozenset(
     """w wikipedia wp project wikt wiktionary s wikisource q wikiquote b wikibooks n wikinews
     v wikiversity voy wikivoyage c commons d wikidata m meta species wikispecies mw""".split()
@@ -31,7 +31,7 @@ _PROJECTS = frozenset(
 _IPV6 = r"(?:\[[0-9a-fA-F:.]{2,45}\])?"
 _EXTERNAL_LINK = re.compile(
     rf"\[(?:(?:(?:https?|ftp):)?//|mailto:)(?![\s\]]){_IPV6}[^\s\]\[<>\"']*+(?:'(?!')[^\s\]\[<>\"']*+)*+[ \t]*"
-    # its words, also some in brackets: [http://a.b The mill [sic] is old]
+    # The words of the link, which may contain brackets: [http://a.b The mill [sic] is old]
     r"([^\]\[\n]{0,400}+(?:\[[^\]\[\n]{0,100}+\][^\]\[\n]{0,400}+){0,3}+)\]",
     re.IGNORECASE,
 )
@@ -43,7 +43,7 @@ def _tag(names: str, slash: str = "/?") -> str:
     return rf"(?i:<{slash}(?:{names})\b)(?=[^<]{{0,600}}>){ATTRIBUTES}>"
 
 
-# Words without a value are no attributes: x <y and y> z.
+# A tag. Words without a value are not attributes, so "x <y and y> z" has no tag.
 _TAG = re.compile(_tag(r"[a-z][a-z0-9]{0,20}\b(?!\s+\w+\s+\w+[\s>]|[,;)])"))
 _ITEM = re.compile(_tag("li|dd|dt", ""))
 _LINE_BREAK = re.compile(_tag("br"))
@@ -53,40 +53,40 @@ _BLOCK = re.compile(
     )
 )
 _POWER = re.compile(_tag("sup", "") + "([0-9+−–-]{1,6})</sup>")
-# A reference written by hand: word<sup>1</sup>and
+# A hand-written reference: word<sup>1</sup>and
 _FOOTNOTE = re.compile(_tag("sup", "") + "[0-9*†‡]{1,3}</sup>(?=[a-z]{2})")
-# 10<sup>o</sup>C
+# A degree sign: 10<sup>o</sup>C
 _DEGREE = re.compile(r"<sup>(?<=\d<sup>)[oº]</sup>(?=\s?[CFNSEW]\b)")
-# x<sup>n</sup>, 2<sup>n+1</sup>; not of the letters in 4<sup>th</sup>, n<sup>o</sup>, M<sup>me</sup>, 5<sup>h</sup>
+# Exponents such as x<sup>n</sup> and 2<sup>n+1</sup>, but not 4<sup>th</sup>, n<sup>o</sup>, M<sup>me</sup>,
+# 5<sup>h</sup>
 _EXPONENT = re.compile(
     r"<sup>(?:(?<=[\W\d_][^\W\d_]<sup>)|(?<=[\d)\]]<sup>))"
     r"([+−–-]?\d{0,3}(?:[bcfgi-lnpqu-zα-ω]|m(?<!\d<sup>m))(?:[+−–-]\d{1,3})?)</sup>"
 )
-# a<sub>n</sub> would become a word; C<sub>n</sub>H and pK<sub>a</sub> are written without a mark
+# An index is written with "_", since a<sub>n</sub> would look like the word "an". C<sub>n</sub>H and pK<sub>a</sub> get
+# no such mark.
 _INDEX = re.compile(r"<sub>(?<=[\s\d([=+−–*·,/][a-zα-ω]<sub>)(\d{0,3}[^\W\d_]{1,3}(?:[+−–-]\d{1,3})?)</sub>(?![\w<])")
 _LIST_END = re.compile(r"</(?:ol|ul|dl)\b", re.IGNORECASE)
-# The letter before it was a template.
+# An index whose base was a template.
 _BASELESS = re.compile(r"<sub>(?<=[\s(]<sub>)")
-# ''Iliad'''s: italics, then an apostrophe
+# Italics followed by an apostrophe: ''Iliad'''s
 _POSSESSIVE = re.compile(r"(?<!')''(?!')([^'\n]{1,100})'''(?=s\b)")
-_ELISION = re.compile(
-    r"'''(?<=[^\W\d_]''')(?=\w)((?:[^'\n]|'(?!')){1,100})''(?!')"
-)  # dell'''Iliade'': an apostrophe, italics
+# An apostrophe followed by italics: dell'''Iliade''
+_ELISION = re.compile(r"'''(?<=[^\W\d_]''')(?=\w)((?:[^'\n]|'(?!')){1,100})''(?!')")
 _ELIDED = re.compile(r"(?:^|[^\w'])(?:l|d|un|(?:de|a|da|ne|su|que)ll|[cnsjmt]|qu)\Z", re.IGNORECASE)
-# (r. {{reign|1066|1087}}): one is the page's, one the template's
+# "(r. {{reign|1066|1087}})" gives two abbreviations: one from the page, one from the template.
 TWICE = ("r. r. ", "c. c. ", "fl. fl. ")
 _TWICE = re.compile(r"(?<!\w)(r|c|fl)\. \1\. (?=\d)")
 _PAGE_NAME = re.compile(r"\{\{(?:FULL|BASE)?PAGENAME\}\}")
 _SWITCH = re.compile(r"(?:__|＿＿)(?=[^\W\d_])([^\s<>\[\]{}|=＿]{2,60}?)(?:__|＿＿)")
-# those that MediaWiki understands in small letters too, unlike Python's __init__
+# Behavior switches that MediaWiki also accepts in lower case. Other words, such as Python's __init__, are text.
 _SWITCHES = frozenset("toc forcetoc notoc noeditsection nogallery notitleconvert notc nocontentconvert nocc".split())
 _HEADING = re.compile(r"\n(={1,6})([^\n]*)")
-_BLANKS = dict.fromkeys(
-    "\r\u00ad\u200b\u2060\ufeff" + BIDI_CONTROLS, ""
-)  # the first ends lines, the others show nothing
-# The second group of characters breaks lines.
+# Remove carriage returns and invisible characters.
+_BLANKS = dict.fromkeys("\r\u00ad\u200b\u2060\ufeff" + BIDI_CONTROLS, "")
+# Replace special spaces (first string) and all line breaks but "\\n" (second string) by a space.
 _BLANKS |= dict.fromkeys("\t\u00a0\u2009\u202f" + "\v\f\x1c\x1d\x1e\x1f\x85\u2028\u2029", " ")
-# &lt; and &gt;, which do not make tags
+# Stand for &lt; and &gt; until tags are removed, since they do not form tags.
 LESS, GREATER = "\ue006", "\ue007"
 _BLANKS |= {LESS: "<", GREATER: ">"}
 _ANGLE = re.compile(r"&(?:(lt|#0*60|#x0*3c)|gt|#0*62|#x0*3e);", re.IGNORECASE)
@@ -103,13 +103,15 @@ def clean(
     """Turn the wikitext of one page into prose.
 
     Lists, tables, headings, references, captions, categories, galleries and sections without prose are removed.
-    Templates and short formulas within a sentence become the text that readers see; if that is unknown or does not fit
-    on a line, the sentence is dropped (templates.py, formulas.py). Never raises; takes time linear in ``text``.
+    Templates and short formulas in a sentence are replaced by the text that readers see. If this text is unknown, or a
+    formula does not fit on a line, the sentence is dropped (templates.py, formulas.py). The function accepts any text
+    without raising an error, and takes time linear in its length.
 
     Args:
-        dropped: incremented by the number of sections and lines left out, by reason.
-        unknown: incremented by the number of sentences and asides left out, by name of the template that costs them.
-        lists: ``drop`` or ``sentences``, which keeps the items of lists that are whole sentences.
+        dropped: incremented by the number of dropped sections and lines, by reason.
+        unknown: incremented by the number of dropped sentences and asides, by the name of the template that costs them.
+        title: title of the page, which replaces {{PAGENAME}}; '' if unknown.
+        lists: ``drop`` drops all lists. ``sentences`` keeps list items that are whole sentences.
 
     Returns:
         Paragraphs of prose, one per line, without blank lines; '' if the page has none.
@@ -123,7 +125,7 @@ def clean(
     if "-{" in text:
         text = choose_variants(text, siteinfo.language)
     text = cut_sections(text, siteinfo.sections, dropped)
-    # This does what sub(r"\1") does, in a third of its time.
+    # Equals _PLAIN_LINK.sub(r"\1", text), but takes a third of the time.
     text = "".join(_PLAIN_LINK.split(text))
     text = resolve(text, lambda body: link_text(body, siteinfo.hidden), templates.expand)
     if any(twice in text for twice in TWICE):
@@ -162,23 +164,24 @@ def clean(
     if FORMULA in text:
         text = join_formulas(text)
     text = "\n".join(paragraphs(text, dropped, siteinfo.language, templates.count, lists))
-    # The page itself has such characters.
+    # Markers that are still here were characters of the page itself.
     if any(mark in text for mark in MARKERS):
         text = MARKS.sub("", text)
     repaired = (repair(line, siteinfo.language) for line in text.split("\n"))
     return "\n".join(paragraph for paragraph in repaired if is_paragraph(paragraph, siteinfo.language))
 
 
-# The punctuation after an address is the sentence's: (see http://a.b/c_(d)). ends in ).
 def _after_address(match: re.Match[str]) -> str:
+    # Keep the punctuation after an address, which belongs to the sentence: "(see http://a.b/c_(d))." keeps ")."
     address = match[0].rstrip(".,;:!?")
     if address.count(")") > address.count("("):
         address = address.removesuffix(")").rstrip(".,;:!?")
     return match[0][len(address) :]
 
 
-# __NOTOC__ is in capitals, in a script without them, or in the small letters of any language.
 def _behavior_switch(match: re.Match[str]) -> str:
+    # Remove a behavior switch such as __NOTOC__. It is in capitals, in another script, or one of _SWITCHES in lower
+    # case.
     name = match[1]
     return "" if not name.isascii() or name.isupper() or name.lower() in _SWITCHES else match[0]
 
@@ -188,12 +191,13 @@ def _elision(match: re.Match[str]) -> str:
     return f"'{match[1]}" if _ELIDED.search(before) else match[0]
 
 
-# [[body]] shows its label, else its target; nothing for files, categories and other languages.
 def link_text(body: str, hidden: frozenset[str]) -> str:
-    # [[//example.org words]] is a link in brackets
+    # Return the label of a link, or its target if it has no label. Links to files, categories and other languages show
+    # nothing.
+    # [[//example.org words]] is an external link in brackets.
     if body.startswith("//"):
         return _ADDRESS.sub("", body, count=1)
-    # {{!}}
+    # The template {{!}} stands for "|".
     if "&#124;" in body and "|" not in body:
         body = body.replace("&#124;", "|")
     target, bar, _ = body.partition("|")
@@ -203,21 +207,21 @@ def link_text(body: str, hidden: frozenset[str]) -> str:
         if prefix in hidden or _is_file(prefix, name, body) or (not bar and prefix in LANGUAGES and name[:1].strip()):
             return GONE
         if not bar:
-            # [[:Category:Rivers]] shows the whole name, [[:de:Erde]] too
+            # [[:Category:Rivers]] shows "Category:Rivers".
             if not prefix:
                 prefix, colon, after = name.partition(":")
                 return after if colon and _is_elsewhere(prefix) and after.strip() else name
             return name if _is_elsewhere(prefix) and name.strip() else target
     if "\n\n" in body:
-        # An unclosed opener met a stray closer: this is text, not a link.
+        # An unclosed "[[" was paired with a stray "]]" in another paragraph: this is text, not a link.
         return body
     label = body[body.rfind("|") + 1 :] if bar else target
     return label or target.lstrip(":")
 
 
-# No list has every prefix that a wiki understands, so that a name alone may tell.
 def _is_file(prefix: str, name: str, body: str) -> bool:
-    # [[Error: x.pdf|this]]
+    # Recognise a file by its name, since no list has all prefixes of file links.
+    # A title may look like a file name: [[Error: x.pdf|this]]
     is_words = name[:1].isspace() and body.count("|") < 2
     is_title = prefix == "" or "\n" in prefix or is_words or _is_elsewhere(prefix)
     return is_file_name(name) and not is_title
@@ -228,12 +232,12 @@ def _is_elsewhere(prefix: str) -> bool:
     return prefix in _PROJECTS or prefix in LANGUAGES
 
 
-# titles are in lower case. A section goes with all its subsections.
 def cut_sections(text: str, titles: frozenset[str], dropped: Counter[str]) -> str:
+    # Remove the sections whose lower-case heading is in `titles`, with all their subsections.
     out: list[str] = []
     kept_from: int | None = 0
     cut_level = 0
-    # Now every heading follows a line break.
+    # So that every heading follows a line break.
     text = f"\n{text}"
     for match in _HEADING.finditer(text):
         line = match[2].replace(GONE, "").rstrip()

@@ -170,7 +170,7 @@ def test_with_full_length_shorter_examples_are_left_out_up_to_share(share, short
     assert (result["a_length"] == 30).sum() == 4
     assert len(result) == 4 + short
     assert (np.diff(result["a"]) > 0).all()
-    with pytest.raises(PipelineError, match="no document fills the length: 32"):
+    with pytest.raises(PipelineError, match="no document is long enough for a full-length example: 32"):
         stage.with_full_length(index[2:4], share, rules, 1)
 
 
@@ -179,7 +179,7 @@ def test_build_examples_no_pairs_is_rejected_and_writes_nothing(tmp_path, monkey
     (tmp_path / "data/tokens").mkdir(parents=True)
     splits = {split: TokenWriter(Path("data/tokens"), split, 9).close() for split in ("train", "validation")}
     stage.write_json("data/tokens/manifest.json", {"splits": splits, "marks": {"single": 2, "pair": 3}})
-    with pytest.raises(PipelineError, match="no sentence pairs"):
+    with pytest.raises(PipelineError, match="no examples could be made"):
         stage.run(seed=1, examples=ExamplesParams(max_seq_length=Lengths(phase1=32, phase2=64)))
     assert not (tmp_path / "data/examples").exists()
 

@@ -103,7 +103,7 @@ def test_workers_without_a_common_disk_are_lost_output(tmp_path: Path, monkeypat
         results = workers.map(square, range(3))
         assert next(results) == 0
         next(path for path in tmp_path.glob(".results/*/1")).unlink()
-        with pytest.raises(PipelineError, match="the Beam runner lost output: the result of part 1"):
+        with pytest.raises(PipelineError, match="the Beam runner lost output: the result of item 1"):
             next(results)
 
 
@@ -131,12 +131,12 @@ def test_parse_options_of_other_runners_keep_their_values(beam_args, view, value
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
-        ("--flink_mster=host:8081", "not an option of Beam or its runner: --flink_mster"),
-        ("--parallelism=many", "invalid option of Beam: argument --parallelism: invalid int value: 'many'"),
-        ("--runner=Flunk", "no such Beam runner here: Flunk"),
-        ("--runner=not_installed.Runner", "no such Beam runner here: not_installed.Runner"),
-        ("--runner=os.Runner", "no such Beam runner here: os.Runner"),
-        ("--runner=os.path", "no such Beam runner here: os.path"),
+        ("--flink_mster=host:8081", "unknown option of Beam or its runner: --flink_mster"),
+        ("--parallelism=many", "invalid Beam option: argument --parallelism: invalid int value: 'many'"),
+        ("--runner=Flunk", "the Beam runner is unknown or not installed: Flunk"),
+        ("--runner=not_installed.Runner", "the Beam runner is unknown or not installed: not_installed.Runner"),
+        ("--runner=os.Runner", "the Beam runner is unknown or not installed: os.Runner"),
+        ("--runner=os.path", "the Beam runner is unknown or not installed: os.path"),
     ],
 )
 def test_parse_options_mistakes_are_one_sentence(tmp_path, argument, message, capfd) -> None:

@@ -61,20 +61,44 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: Path, catalogue
 
 # File, content, changes of the source, state, and what the finding says. text/books/test_clean_books.py has the others.
 WRONG_TEXTS: list[tuple[str, bytes, dict[str, Any], str, str]] = [
-    ("a.docx", b"PK\x03\x04 words", {}, PROBLEM, "no reader for this kind of file: data/own/text/a.docx"),
-    ("a", b"A mill.", {}, PROBLEM, "no reader for this kind of file"),
-    ("a.txt", b" \n\n\t\n", {}, WARNING, "no text in a file"),
-    ("a.txt", PDF, {}, WARNING, "a file is binary: data/own/text/a.txt (byte 9 is NUL)"),
-    ("a.md", PDF, {"undecodable": "error"}, PROBLEM, "a file is binary"),
-    ("a.txt", GREEK, {}, WARNING, "a file is binary"),
+    ("a.docx", b"PK\x03\x04 words", {}, PROBLEM, "unsupported file type: data/own/text/a.docx"),
+    ("a", b"A mill.", {}, PROBLEM, "unsupported file type"),
+    ("a.txt", b" \n\n\t\n", {}, WARNING, "the file contains no text"),
+    ("a.txt", PDF, {}, WARNING, "the file is binary, not text: data/own/text/a.txt (byte 9 is NUL)"),
+    ("a.md", PDF, {"undecodable": "error"}, PROBLEM, "the file is binary, not text"),
+    ("a.txt", GREEK, {}, WARNING, "the file is binary, not text"),
     ("a.txt", bytes(range(128, 256)), {"undecodable": "error"}, PROBLEM, "encoding of a file cannot be detected"),
-    ("a.txt", b"A m\xf6ll.", {"encoding": "utf-8"}, WARNING, "a file is not utf-8: data/own/text/a.txt (byte 3 (0xf6)"),
-    ("a.txt", b"A mill.", {"encoding": "utf-99"}, PROBLEM, "no such encoding: utf-99"),
-    ("a.jsonl", b'{"text": null}\n', {}, PROBLEM, "a row without text: text is null (data/own/text/a.jsonl:1)"),
-    ("a.jsonl", b"", {}, WARNING, "no text in a file"),
-    ("a.ndjson.gz", b"A mill.", {}, PROBLEM, "a damaged gzip file"),
-    ("a.jsonl.gz", gzip.compress(b'{"content": "A mill."}\n', mtime=0), {}, PROBLEM, "no such column: text"),
-    ("a.parquet", parquet_of("content"), {}, PROBLEM, "no such column: text (data/own/text/a.parquet, which has"),
+    (
+        "a.txt",
+        b"A m\xf6ll.",
+        {"encoding": "utf-8"},
+        WARNING,
+        "the file cannot be decoded as utf-8: data/own/text/a.txt (byte 3 (0xf6)",
+    ),
+    ("a.txt", b"A mill.", {"encoding": "utf-99"}, PROBLEM, "unknown text encoding: utf-99"),
+    (
+        "a.jsonl",
+        b'{"text": null}\n',
+        {},
+        PROBLEM,
+        "the text column of a row holds no text: text is null (data/own/text/a.jsonl:1)",
+    ),
+    ("a.jsonl", b"", {}, WARNING, "the file contains no text"),
+    ("a.ndjson.gz", b"A mill.", {}, PROBLEM, "the gzip file is damaged"),
+    (
+        "a.jsonl.gz",
+        gzip.compress(b'{"content": "A mill."}\n', mtime=0),
+        {},
+        PROBLEM,
+        "the text column is missing: text",
+    ),
+    (
+        "a.parquet",
+        parquet_of("content"),
+        {},
+        PROBLEM,
+        "the text column is missing: text (data/own/text/a.parquet, whose columns are",
+    ),
 ]
 
 

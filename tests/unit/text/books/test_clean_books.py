@@ -265,7 +265,7 @@ def test_clean_books_copy_of_a_text_that_a_filter_drops_is_kept(books: Path, nea
         # Lists of sentences, read in blocks.
         ("b.txt", b"He saw the old house there.\n" * 300 + b"\0\n", "byte"),
         ("b.txt", "He saw the old thé there.\n".encode("cp437") * 300 + "ä\n".encode() * 50, "byte"),
-        ("b.epub", b"PK\3\4" + b"\0" * 99, "a damaged EPUB"),
+        ("b.epub", b"PK\3\4" + b"\0" * 99, "the EPUB is damaged"),
     ],
     ids=["NUL", "no encoding", "cut UTF-8", "list with NUL", "list in two encodings", "EPUB"],
 )
@@ -288,10 +288,10 @@ def test_clean_books_undecodable_book_is_dropped_or_rejected(
 
 
 def test_clean_books_without_books_or_with_repeated_name_is_rejected(books: Path) -> None:
-    with pytest.raises(PipelineError, match="no text found"):
+    with pytest.raises(PipelineError, match="no text files found"):
         run()
     (books / "a.txt").write_text("Only five words are here.")
-    with pytest.raises(PipelineError, match="no text is left"):
+    with pytest.raises(PipelineError, match="cleaning dropped every text"):
         run(min_words=6)
     assert not TEXT.exists()
     (books / "a.md").write_text("Another book of the same name.")
@@ -336,17 +336,21 @@ def test_clean_books_row_files_one_sentence_per_row_is_split_by_count(books: Pat
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.jsonl", b'{"text": "A book."}\n{"text": \n', r"not JSON[\s\S]*a\.jsonl:2"),
-        ("a.jsonl", b'{"text": "A b\xf6\xf6k."}\n', r"not JSON[\s\S]*a\.jsonl:1"),
+        ("a.jsonl", b'{"text": "A book."}\n{"text": \n', r"invalid JSON[\s\S]*a\.jsonl:2"),
+        ("a.jsonl", b'{"text": "A b\xf6\xf6k."}\n', r"invalid JSON[\s\S]*a\.jsonl:1"),
         ("a.jsonl", b'["A book."]\n', r"not a JSON object: list[\s\S]*a\.jsonl:1"),
-        ("a.jsonl", b'{"title": "A", "content": "A book."}\n', r"no such column: text[\s\S]*a\.jsonl"),
-        ("a.jsonl", b'{"text": "A."}\n{"text": null}\n', r"a row without text: text is null[\s\S]*a\.jsonl:2"),
-        ("a.jsonl", b'{"text": ["A."]}\n', r"a row without text: text is \[\"A\.\"\]"),
+        ("a.jsonl", b'{"title": "A", "content": "A book."}\n', r"the text column is missing: text[\s\S]*a\.jsonl"),
+        (
+            "a.jsonl",
+            b'{"text": "A."}\n{"text": null}\n',
+            r"the text column of a row holds no text: text is null[\s\S]*a\.jsonl:2",
+        ),
+        ("a.jsonl", b'{"text": ["A."]}\n', r"the text column of a row holds no text: text is \[\"A\.\"\]"),
         ("a.jsonl", b'{"id": 1, "text": "A."}\n{"id": 1, "text": "B."}\n', r"two texts have the same id: books:a-1"),
         ("a.jsonl.gz", gzip.compress(b'{"text": "A."}\n' * 500, mtime=0)[:-10], r"damaged gzip[\s\S]*a\.jsonl\.gz"),
         ("a.jsonl", b'{"text": "\\ud800"}\n', r"unpaired surrogate[\s\S]*a\.jsonl:1"),
-        ("a.jsonl", b'{"text": ' + b"[" * 20000, r"nested too deeply|not JSON"),
-        ("a.parquet", b"PAR1 no parquet", r"not a Parquet file[\s\S]*a\.parquet"),
+        ("a.jsonl", b'{"text": ' + b"[" * 20000, r"nested too deeply|invalid JSON"),
+        ("a.parquet", b"PAR1 no parquet", r"the file is damaged or not Parquet[\s\S]*a\.parquet"),
     ],
 )
 def test_clean_books_damaged_row_is_rejected_with_line(books: Path, name: str, content: bytes, message: str) -> None:
@@ -358,7 +362,7 @@ def test_clean_books_damaged_row_is_rejected_with_line(books: Path, name: str, c
 
 def test_clean_books_parquet_missing_or_repeated_column_is_rejected(books: Path) -> None:
     write_rows(books / "a.parquet", [{"title": "A", "content": "A book of one sentence."}])
-    with pytest.raises(PipelineError, match=r"no such column: text[\s\S]*a\.parquet"):
+    with pytest.raises(PipelineError, match=r"the text column is missing: text[\s\S]*a\.parquet"):
         run()
     assert run(text_column="content")["documents"] == 1
     columns = [pyarrow.array(["A book of one sentence."]), pyarrow.array(["Another."])]

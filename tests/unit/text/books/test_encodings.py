@@ -120,7 +120,7 @@ def test_check_encoding_unknown_name_is_rejected() -> None:
     check_encoding(None)
     check_encoding("latin-1")
     for wrong in ("utf-9", "base64", "idna", "undefined", "punycode", "utf-8\0"):
-        with pytest.raises(PipelineError, match=f"no such encoding: {wrong[:5]}"):
+        with pytest.raises(PipelineError, match=f"unknown text encoding: {wrong[:5]}"):
             check_encoding(wrong)
     assert decode("\ufeffcafé".encode(), BOOK, "UTF8") == ("café", "utf-8")
     assert decode("café".encode("latin-1"), BOOK, "latin-1") == ("café", "iso8859-1")

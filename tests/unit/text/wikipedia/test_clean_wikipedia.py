@@ -202,8 +202,8 @@ def test_clean_wikipedia_same_bytes_for_any_workers_and_ranges(
         (b"plain text, not XML", "not a MediaWiki dump"),
         (dump_of(page(1))[:-20], "cut off or corrupt"),
         ((HEAD + page(1)).encode(), "the XML stops before </mediawiki>"),
-        ((HEAD + TAIL).encode(), "the dump holds no pages"),
-        ((HEAD + page(1, namespace=4) + TAIL).encode(), "no article of the dump is left"),
+        ((HEAD + TAIL).encode(), "the dump contains no pages"),
+        ((HEAD + page(1, namespace=4) + TAIL).encode(), "cleaning dropped every article of the dump"),
     ],
     ids=["empty", "text", "cut bz2", "cut XML", "no pages", "no article"],
 )

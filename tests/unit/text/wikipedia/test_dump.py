@@ -99,7 +99,9 @@ def test_read_pages_corrupt_single_stream_is_rejected(path: Path, pack) -> None:
     # Gzip notices at its end only, if the XML does not stumble over it before.
     data[len(data) // 2] ^= 0xFF
     path.write_bytes(data)
-    with pytest.raises(PipelineError, match=r"(cut off or corrupt|a page without title)[\s\S]*dump, [\s\S]*download"):
+    with pytest.raises(
+        PipelineError, match=r"(cut off or corrupt|a page has no valid title)[\s\S]*dump, [\s\S]*download"
+    ):
         list(read_pages(path))
 
 
@@ -121,7 +123,7 @@ def test_read_head_other_file_is_rejected(path: Path, content: bytes) -> None:
 )
 def test_read_pages_page_without_id_is_rejected(path: Path, broken: str) -> None:
     path.write_text(HEAD + page(1).replace("<ns>0</ns><id>1</id>", broken) + TAIL)
-    with pytest.raises(PipelineError, match="a page without title, id or text"):
+    with pytest.raises(PipelineError, match="a page has no valid title, id or text"):
         list(read_pages(path))
 
 
@@ -150,7 +152,7 @@ def test_read_pages_padding_after_the_last_stream_is_ignored(
         assert [read.id for read in read_pages(path)] == [*range(50)]
         assert [read.id for read in read_pages(path, damage=Damage())] == [*range(50)]
     # Python's gzip skips zeros, as gzip does.
-    assert ("follows the last compressed stream" in caplog.text) or (pack is gzip.compress and not padding.strip(b"\0"))
+    assert ("after the last compressed stream" in caplog.text) or (pack is gzip.compress and not padding.strip(b"\0"))
     path.write_bytes(dump[: len(dump) // 2] + padding)
     with pytest.raises(PipelineError, match="cut off or corrupt"):
         list(read_pages(path))
@@ -159,7 +161,7 @@ def test_read_pages_padding_after_the_last_stream_is_ignored(
 def test_read_pages_unclosed_page_is_rejected_at_size_limit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline_src.text.wikipedia.dump.MAX_PAGE_BYTES", 1 << 20)
     path.write_bytes(bz2.compress((HEAD + page(1)[:-30] + "a" * (16 << 20)).encode()))
-    with pytest.raises(PipelineError, match="a page of more than 1,048,576 bytes"):
+    with pytest.raises(PipelineError, match="a page is larger than 1,048,576 bytes"):
         list(read_pages(path))
 
 
