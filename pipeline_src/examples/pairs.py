@@ -1,10 +1,12 @@
-"""Sentence pairs, as offsets into the token store.
+"""Make training examples (sentence pairs or single segments) as offsets into the token store.
 
 The algorithm is that of google-research/bert's ``create_pretraining_data.py`` (the paper, section 3.1 and appendix
-A.2) or, with ``sop``, that of google-research/albert (Lan et al. 2020, section 3.1), but without copying text. Both
-collect full sentences and truncate a segment at its ends, so a segment stays contiguous: an example is two offsets, two
-lengths and a label. All documents and passes are processed together: a step makes the next example of each. Random
-numbers are keyed by (pass, document, example, decision), so a document's examples do not depend on other documents.
+A.2). The pair objective ``sop`` follows google-research/albert instead (Lan et al. 2020, section 3.1). No text is
+copied. Segments are whole sentences, truncated only at their ends, so an example is just two offsets, two lengths and a
+label.
+
+All documents and passes are processed together: each round makes the next example of every document. Random numbers
+depend only on pass, document, example and decision, so a document's examples do not depend on other documents.
 """
 
 from __future__ import annotations
@@ -17,39 +19,42 @@ import numpy as np
 from pipeline_src.base.counter_rng import bits, integers, uniform
 from pipeline_src.examples.token_store import SAMPLE_INDEX, TokenStore
 
-# A row of the sample index is an example: starts and lengths of its segments (0 for B if examples are not pairs), and
-# the pair's label (``is_random`` on disk): 1 if B is random, or A and B are swapped.
+# Each row of the sample index is an example. It has the starts and lengths of segments A and B, which are 0 for B if
+# examples are not pairs. It also has the label (`is_random` on disk), which is 1 if B is random or A and B are swapped.
 
-# Columns of random numbers in a document's stream. Example n of a document has the columns 16 n .. 16 n + 15: one for
-# the end of A, one for the coin of the pair, ten for attempts to find another document, one for the start in it.
+# Indices of random numbers in the stream of a document. Example n has the indices 16 n to 16 n + 15: A_END for the end
+# of A, COIN for the label, ten from RANDOM_DOCUMENT on for attempts to draw another document, START for the start in
+# it.
 SLOTS = 16
 A_END = 0
 COIN = 1
 RANDOM_DOCUMENT = 2
 START = 12
-# The coins of truncation: a column has 64 of them. An example has 2^20 columns, more than it needs.
+# Random numbers for truncation, from index CUTS on. Each gives 64 random bits. An example has 2^20 of them, more than
+# it needs.
 CUTS = 1 << 62
 CUTS_EACH = 1 << 20
-# Two columns for the document itself: whether its examples are short, and how short.
+# Two random numbers for the document itself: whether its examples are short, and how short.
 SHORT = (1 << 63) - 2
 TARGET = (1 << 63) - 1
-# Attempts to find a document other than A's (google-research/bert).
+# Maximum number of attempts to draw a document other than that of A (google-research/bert).
 TRIES = 10
-# Every second coin of a word of 64: coins 0, 2, 4, ... and coins 1, 3, 5, ...
+# Masks for every second bit of 64: bits 0, 2, 4, ... and bits 1, 3, 5, ...
 EVEN = np.uint64(0x5555555555555555)
 ODD = ~EVEN
 
 
 @dataclass(frozen=True)
 class PairRules:
-    """Parameters of the examples of one phase.
+    """Settings for the examples of one phase.
 
     Attributes:
-        length: maximum number of tokens in an example, ``num_special`` special tokens included.
-        short_seq_prob: probability that the examples of a document and pass have a shorter target length.
-        random_next_prob: probability of a random segment B, or with ``sop`` of swapped segments. If a chunk is one
-            sentence, B is always random.
+        length: maximum number of tokens in an example, special tokens included.
+        short_seq_prob: probability that the examples of a document in one pass have a shorter target length.
+        random_next_prob: probability of a random segment B or, with ``sop``, of swapped segments. If a chunk has only
+            one sentence, B is always random.
         pairs: a key of ``PAIRS``.
+        num_special: number of special tokens in an example.
     """
 
     length: int
@@ -65,15 +70,18 @@ class PairRules:
 
 @dataclass(frozen=True)
 class Walk:
-    """The states of walks, each through one document in one pass; arrays [walks], int64 (``stream``: uint64).
+    """The states of all walks. A walk goes through one document in one pass.
+
+    The attributes are arrays [walks], int64, or uint64 for ``stream``.
 
     Attributes:
-        index: number of the walk, ordered by document and pass.
-        stream, document: keys of the random numbers.
-        target: target length of the document's examples in this pass.
-        sentence: first sentence of the next chunk.
-        end: the document's last sentence + 1.
-        example: number of the next example in the document.
+        index: index of the walk, in the order of documents and passes.
+        stream: random number key of the pass.
+        document: index of the document.
+        target: target length of the document's examples in this pass, in tokens.
+        sentence: index of the first sentence of the next chunk.
+        end: index of the document's last sentence + 1.
+        example: index of the next example in the document.
     """
 
     index: np.ndarray
@@ -85,13 +93,13 @@ class Walk:
     example: np.ndarray
 
     def pick(self, selected: np.ndarray) -> Walk:
-        # `selected` is a mask, or indices.
+        # Return some of the walks. `selected` is a boolean mask or an array of indices.
         return Walk(*(values[selected] for values in vars(self).values()))
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Examples before truncation, [walks]: start and stop of A and B in the store, the label, and the next sentence."""
+    """Untruncated examples, [walks]: token offsets of A and B, label, and sentence at which the walk continues."""
 
     a: np.ndarray
     a_stop: np.ndarray
@@ -102,15 +110,16 @@ class Pairs:
 
 
 def document_pairs(store: TokenStore, first: int, stop: int, rules: PairRules, streams: Sequence[int]) -> np.ndarray:
-    """Return the examples of documents ``first`` .. ``stop - 1``.
+    """Make the examples of the documents ``first`` to ``stop - 1``.
 
     Args:
-        streams: for each pass over the corpus, a key that depends on seed, phase and pass.
+        streams: a random number key for each pass over the corpus.
 
     Returns:
-        Examples of dtype ``SAMPLE_INDEX``, [examples], ordered by document, pass and position.
+        Examples of dtype ``SAMPLE_INDEX``, [examples], ordered by document, pass and position in the document.
     """
-    # A walk for each document and pass. Documents 5 and 6 in two passes: the walks go through 5, 5, 6, 6.
+    # One walk for each document and pass. With documents 5 and 6 and two passes, the documents of the walks are 5, 5,
+    # 6, 6.
     document = np.repeat(np.arange(first, stop), len(streams))
     stream = np.tile(np.asarray(streams, np.uint64), stop - first)
     short_length = 2 + integers(stream, document, TARGET, rules.max_text_length - 1)
@@ -125,11 +134,11 @@ def document_pairs(store: TokenStore, first: int, stop: int, rules: PairRules, s
         example=np.zeros(len(document), np.int64),
     )
 
-    # Every round makes the next example of each walk that has not reached the end of its document.
+    # Each round makes the next example of every walk that has not reached the end of its document.
     indices = [np.empty(0, np.int64)]
     rounds = [np.empty(0, SAMPLE_INDEX)]
     while len(walk.index):
-        # A chunk is the sentences that reach the target length, or the rest of the document.
+        # A chunk has as many sentences as reach the target length, or the rest of the document if it is shorter.
         reached = store.sentences[walk.sentence] + walk.target
         chunk_end = np.minimum(np.searchsorted(store.sentences, reached), walk.end)
         pairs = PAIRS[rules.pairs](store, walk, chunk_end, rules)
@@ -138,28 +147,30 @@ def document_pairs(store: TokenStore, first: int, stop: int, rules: PairRules, s
         continues = pairs.after < walk.end
         walk = replace(walk, sentence=pairs.after, example=walk.example + 1).pick(continues)
 
-    # Rounds come one after another; a stable sort puts the examples of each walk together.
+    # The examples are ordered by round. A stable sort brings the examples of each walk together.
     order = np.argsort(np.concatenate(indices), kind="stable")
     return np.concatenate(rounds)[order]
 
 
 def _next_sentence(store: TokenStore, walk: Walk, chunk_end: np.ndarray, rules: PairRules) -> Pairs:
-    # B is the rest of the chunk or, by a coin, text of another document (google-research/bert).
+    # A coin decides whether B is the rest of the chunk or text of another document (google-research/bert).
     a_end, coin, is_alone = _split(walk, chunk_end)
     is_random = is_alone | (coin < rules.random_next_prob)
     pairs = _pair(store, walk, a_end, chunk_end, is_random)
-    # With a random B, the walk continues with the chunk's sentences after A.
+    # If B is random, the sentences of the chunk after A were not used, and the walk continues with them.
     return replace(pairs, after=np.where(is_random, a_end, chunk_end))
 
 
 def _balanced_next_sentence(store: TokenStore, walk: Walk, chunk_end: np.ndarray, rules: PairRules) -> Pairs:
-    # The coin alone decides whether B is random, by chunks of two sentences or more. A chunk of one sentence takes the
-    # next sentence too; a chunk of a document's last sentence takes the one before it.
+    # Like `_next_sentence`, but only the coin decides whether B is random, since every chunk gets at least two
+    # sentences. A chunk with one sentence also takes the next one. If the document has no next one, it takes the
+    # previous one.
     document_start = store.documents[walk.document]
     sentence = np.maximum(np.minimum(walk.sentence, walk.end - 2), document_start)
     chunk_end = np.minimum(np.maximum(chunk_end, sentence + 2), walk.end)
     pairs = _next_sentence(store, replace(walk, sentence=sentence), chunk_end, rules)
-    # The sentence before the last was used already. So with a random B, A is the last sentence itself.
+    # If the chunk took a previous sentence, that sentence was already used. So if B is random, A is only the last
+    # sentence.
     stepped_back = sentence < walk.sentence
     only_last = pairs.label & stepped_back
     return replace(
@@ -171,8 +182,8 @@ def _balanced_next_sentence(store: TokenStore, walk: Walk, chunk_end: np.ndarray
 
 
 def _sentence_order(store: TokenStore, walk: Walk, chunk_end: np.ndarray, rules: PairRules) -> Pairs:
-    # B is the rest of the chunk; a coin swaps A and B (google-research/albert). As in that code, a chunk of one
-    # sentence, which cannot be split, gets a random B and the label of a swapped pair.
+    # B is the rest of the chunk, and a coin decides whether A and B are swapped (google-research/albert). As in that
+    # code, a chunk of one sentence, which cannot be split, gets a random B and the label of a swapped pair.
     a_end, coin, is_alone = _split(walk, chunk_end)
     swapped = ~is_alone & (coin < rules.random_next_prob)
     pairs = _pair(store, walk, a_end, chunk_end, is_alone)
@@ -198,7 +209,7 @@ def _single(store: TokenStore, walk: Walk, chunk_end: np.ndarray, rules: PairRul
     )
 
 
-# examples.pair_objective -> function that makes an example of every walk's next chunk
+# examples.pair_objective -> function that makes an example from the next chunk of every walk.
 PAIRS: dict[str, Callable[[TokenStore, Walk, np.ndarray, PairRules], Pairs]] = {
     "nsp": _next_sentence,
     "nsp_balanced": _balanced_next_sentence,
@@ -208,8 +219,8 @@ PAIRS: dict[str, Callable[[TokenStore, Walk, np.ndarray, PairRules], Pairs]] = {
 
 
 def _split(walk: Walk, chunk_end: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    # Returns the sentence before which A ends, a coin for the pair, and whether the chunk is a single sentence. The
-    # coin is uniform in [0, 1). A gets at least one of the chunk's sentences and, if there are several, not all.
+    # Return, for every walk: the index of the sentence at which A ends (exclusive); a coin, uniform in [0, 1); and
+    # whether the chunk has only one sentence. If it has several, A gets at least one of them, but not all.
     sentences = chunk_end - walk.sentence
     slot = walk.example * SLOTS
     choices = np.maximum(sentences - 1, 1)
@@ -220,7 +231,7 @@ def _split(walk: Walk, chunk_end: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
 
 
 def _pair(store: TokenStore, walk: Walk, a_end: np.ndarray, chunk_end: np.ndarray, is_random: np.ndarray) -> Pairs:
-    # B is the chunk's text after A or, with `is_random`, text of another document.
+    # B is the text of the chunk after A or, where `is_random`, text of another document.
     a = store.sentences[walk.sentence]
     a_stop = store.sentences[a_end]
     b = a_stop.copy()
@@ -236,9 +247,10 @@ def _pair(store: TokenStore, walk: Walk, a_end: np.ndarray, chunk_end: np.ndarra
 
 
 def _random_segments(store: TokenStore, walk: Walk, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    # Chooses sentences of another document, from a random one on, with `length` tokens; returns start and stop.
+    # Choose at least `length` tokens of another document, from a random sentence on. Return start and stop in the
+    # store.
     document = walk.document.copy()
-    # The walks that still have A's document: all at first, then those whose attempts drew it again.
+    # Indices of the walks that have not yet drawn a document other than that of A.
     same = np.arange(len(document))
     for attempt in range(TRIES):
         again = walk.pick(same)
@@ -248,7 +260,7 @@ def _random_segments(store: TokenStore, walk: Walk, length: np.ndarray) -> tuple
         if not len(same):
             break
 
-    # From a random sentence on, as many sentences as reach the length.
+    # Take as many sentences as reach the length, or the rest of the document if it is shorter.
     first = store.documents[document]
     stop = store.documents[document + 1]
     sentence = first + integers(walk.stream, walk.document, walk.example * SLOTS + START, stop - first)
@@ -258,22 +270,24 @@ def _random_segments(store: TokenStore, walk: Walk, length: np.ndarray) -> tuple
 
 
 def _truncate(walk: Walk, pairs: Pairs, max_length: int) -> np.ndarray:
-    # Tokens are removed one by one from the longer segment (B on ties), at its front or back by a fair coin. Which
-    # segment loses the r-th token is known in advance: the longer one until both are equally long, then the two
-    # alternate. Only the end is random, a bit a token; the bits are drawn and counted in words of 64.
+    # As in google-research/bert, remove tokens one by one from the longer segment (B if both are equally long). A fair
+    # coin decides between its front and its back. The segment that loses the r-th token is known in advance: the longer
+    # one until both are equally long, then B and A in turn. So only the coins are random. They are drawn and counted 64
+    # at a time, as the bits of a word.
     a_length = pairs.a_stop - pairs.a
     b_length = pairs.b_stop - pairs.b
     surplus = np.maximum(a_length + b_length - max_length, 0)
 
-    # One entry for each word of coins. Surpluses of 70, 0 and 3 tokens: words 0 and 1 of pair 0, word 0 of pair 2.
+    # The arrays `pair` and `word` have an entry for each word of 64 coins. With surpluses of 70, 0 and 3 tokens, they
+    # are 0 0 2 and 0 1 0: two words for pair 0, and one for pair 2.
     words = (surplus + 63) // 64
     pair = np.repeat(np.arange(len(words)), words)
     first_word = np.cumsum(words) - words
     word = np.arange(len(pair)) - first_word[pair]
     is_front = bits(walk.stream[pair], walk.document[pair], CUTS + walk.example[pair] * CUTS_EACH + word)
 
-    # Each coin removes a token of A or of B. A of 8 tokens and B of 5, with 7 too many, lose them as A A A B A B A: A
-    # is longer three times, then B goes first. The shorter segment has every second coin from coin `alone` on.
+    # Each coin removes a token from A or B. If A has 8 tokens, B has 5, and 7 must go, the order is A A A B A B A. The
+    # longer segment has the first coins, up to coin `alone`. From there on, the shorter segment has every second coin.
     a_is_longer = a_length > b_length
     alone = np.where(a_is_longer, a_length - b_length, b_length - a_length + 1)[pair]
     every_second = np.where(alone % 2 == 1, ODD, EVEN)
@@ -295,6 +309,6 @@ def _truncate(walk: Walk, pairs: Pairs, max_length: int) -> np.ndarray:
 
 
 def _first_bits(count: np.ndarray) -> np.ndarray:
-    # 64-bit words whose lowest `count` bits are set: all if `count` >= 64, none if `count` <= 0.
+    # Return 64-bit words whose lowest `count` bits are set (all bits if `count` >= 64, none if `count` <= 0).
     shift = np.clip(count, 0, 63).astype(np.uint64)
     return np.where(count >= 64, ~np.uint64(0), (np.uint64(1) << shift) - np.uint64(1))

@@ -1,6 +1,6 @@
-"""Split text that has no spaces into words with a library, for masks of whole words (``pretrain.masking.unit``).
+"""Split text without spaces into words with a library, for whole-word masking (``pretrain.masking.unit``).
 
-A segmenter is a function of an installed package that returns the list of a text's words. It is named
+A segmenter is a function of an installed package that returns the list of words in a text. It is named
 ``MODULE:FUNCTION``, such as ``jieba:lcut`` for Chinese or ``pythainlp:word_tokenize`` for Thai.
 """
 
@@ -20,37 +20,38 @@ from pipeline_src.base.packages import distributions_of
 
 WHERE = "segmenter of a source in params.yaml"
 Segmenter = Callable[[str], Sequence[str]]
-# The first text that a segmenter gets, so that a function that does something else never sees the corpus.
+# A test text, so that a function that is not a segmenter is rejected before it sees the corpus.
 TEST_TEXT = "水车。"
 
 
 @cache
 def load_segmenter(name: str) -> Segmenter:
-    """Import the segmenter ``MODULE:FUNCTION``, and try it on a test text."""
+    """Import the segmenter ``MODULE:FUNCTION`` and call it with a test text."""
     module_name, _, function_name = name.partition(":")
     distributions = distributions_of(module_name)
     if not distributions:
         raise PipelineError(
-            "a segmenter is a function of an installed package",
+            "the package of the segmenter is not installed",
             name,
             where=WHERE,
-            hint=f"pip install {module_name.partition('.')[0]}, or name another, such as jieba:lcut",
+            hint=f"pip install {module_name.partition('.')[0]}, or name another segmenter, such as jieba:lcut",
         )
     try:
         function = getattr(importlib.import_module(module_name), function_name)
     except (Exception, SystemExit) as error:
-        hint = f"{shown_text(error)}; the documentation of {', '.join(sorted(distributions))} names its functions"
-        raise PipelineError("no such segmenter", name, where=WHERE, hint=hint) from None
-    # A package's module also has what it imports: `some_package.util:system` may be os.system.
+        hint = f"{shown_text(error)}; look up the function in the documentation of {', '.join(sorted(distributions))}"
+        raise PipelineError("the segmenter cannot be imported", name, where=WHERE, hint=hint) from None
+    # A module also contains what it imports: `some_package.util:system` may be os.system. Only functions that the
+    # package itself defines are accepted.
     origin = getattr(function, "__module__", None) or ""
     if isinstance(function, type) or not callable(function) or not distributions & distributions_of(origin):
         raise PipelineError(
-            "a segmenter is a function that its own package defines",
+            "the segmenter is not a function of its own package",
             name,
             where=WHERE,
-            hint=f"this one is {shown(function)}; name a function of {', '.join(sorted(distributions))} itself",
+            hint=f"it is {shown(function)}; name a function that {', '.join(sorted(distributions))} defines",
         )
-    # jieba logs its loading time in each process.
+    # Otherwise jieba would log its loading time in each process.
     logging.getLogger(module_name).setLevel(logging.WARNING)
     try:
         _words(TEST_TEXT, function)
@@ -58,13 +59,13 @@ def load_segmenter(name: str) -> Segmenter:
         raise
     except (Exception, SystemExit) as error:
         what = f"{type(error).__name__}: {shown_text(error)}"
-        hint = f"it failed on {TEST_TEXT!r}: {what}; take a function from a text to the list of its words"
-        raise PipelineError("not a segmenter", name, where=WHERE, hint=hint) from None
+        hint = f"it failed on {TEST_TEXT!r}: {what}; name a function that returns the list of words in a text"
+        raise PipelineError("the segmenter failed on a test text", name, where=WHERE, hint=hint) from None
     return function
 
 
 def segmenter_version(name: str) -> str:
-    # Another version of its package may cut other words.
+    # The version is recorded, since another version of the package may split words differently.
     packages = sorted(distributions_of(name.partition(":")[0]))
     return " ".join([name, *(f"{package} {version(package)}" for package in packages)])
 
@@ -73,37 +74,37 @@ def _words(text: str, segment: Segmenter) -> list[str]:
     result = segment(text)
     if not isinstance(result, list) or not all(isinstance(word, str) for word in result):
         raise PipelineError(
-            "a segmenter must return a list of words",
+            "the segmenter does not return a list of words",
             shown(result),
             where=WHERE,
-            hint="take a function that returns a list of str, such as jieba:lcut where jieba:cut returns a generator",
+            hint="name a function that returns a list of str, such as jieba:lcut instead of jieba:cut",
         )
-    # Some segmenters leave spaces out, others return them as words.
+    # Remove spaces before the comparison: some segmenters drop spaces, others return them as words.
     words = ["".join(word.split()) for word in result]
     if "".join(words) != "".join(text.split()):
         raise PipelineError(
-            "the segmenter changes the text",
+            "the words of the segmenter are not the same text",
             f"{shown(text)} to {shown(' '.join(words))}",
             where=WHERE,
-            hint="take one whose words, end to end, are the text",
+            hint="name a segmenter whose words, joined, are the text",
         )
     return words
 
 
 def continues_word(text: str, segment: Segmenter, ends: Sequence[int]) -> np.ndarray:
-    """Return whether each token continues the word of the token before it, bool [tokens].
+    """Return, for each token, whether it continues the word of the previous token, bool [tokens].
 
-    A token belongs to the word of its last character, even if it begins in the word before.
+    A token that spans two words belongs to the word of its last character.
 
     Args:
-        ends: for each token, the index of the character after its last, ascending.
+        ends: for each token, the end of its character span in ``text`` (exclusive), ascending.
     """
     is_space = np.asarray([char.isspace() for char in text], np.int64)
     last = np.asarray(ends, np.int64) - 1
-    # The number of the letter with which a token ends, counted from 1; a space belongs to the letter after it. In
-    # "ab c", the letters are a = 1, b = 2, c = 3, and the space counts as 3.
+    # The number of the last letter of each token, not counting spaces. A space has the number of the next letter. In
+    # "ab c", the numbers are a = 1, b = 2, space = 3, c = 3.
     letter = np.cumsum(1 - is_space)[last] + is_space[last]
-    # The words "ab" and "c" end with letters 2 and 3, so letters 1 and 2 are in word 0, and letter 3 in word 1.
+    # The words "ab" and "c" end with letters 2 and 3. So letters 1 and 2 are in word 0, and letter 3 is in word 1.
     word_ends = np.cumsum([len(word) for word in _words(text, segment)])
     word = np.searchsorted(word_ends, letter)
     return np.diff(word, prepend=-1) == 0

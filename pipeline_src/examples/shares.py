@@ -1,9 +1,9 @@
-"""Shares of the sources in the training examples: by weights, or by size with an exponent (multilingual BERT).
+"""Give each source a share of the training examples, by weight or by size (as multilingual BERT).
 
-If neither is set, every source is read ``dupe_factor`` times. With shares, the total number of examples stays the same.
-Each source is read more or less often, and a keyed permutation selects its share of examples. Random numbers are keyed
-by the source too, and segment B of a random pair is from A's source. So the examples of a source do not depend on other
-sources, and no pair mixes two languages.
+Without ``examples.weights`` and ``examples.temperature``, every source is read ``dupe_factor`` times. With one of them,
+the total number of examples stays the same, but a source is read more or less often, and a pseudo-random permutation
+selects its share of examples. Random numbers depend on the source, and a random segment B comes from the source of A.
+So the examples of a source do not depend on other sources, and no pair mixes two languages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pipeline_src.base.paths import TOKENS
 from pipeline_src.examples.token_store import EXAMPLES_PER_BLOCK, read_sample_index, write_sample_index
 from pipeline_src.study.data import ExamplesParams
 
-# How many times as often as without shares a source may be read.
+# A source may get at most this many times its number of examples without shares.
 MAX_REPEATS = 100
 
 Sample = Callable[[str, int], Iterator[np.ndarray]]
@@ -32,11 +32,11 @@ class Mixed:
     """The examples of one source in the training set.
 
     Attributes:
-        share: the source's fraction of all examples.
-        examples: number of the source's examples.
-        passes: number of passes over its text.
-        passes_alone: number of passes over its text if no shares were set.
-        left_out: number of examples from ``passes`` that are not among ``examples``.
+        share: fraction of all examples that come from the source.
+        examples: number of examples from the source.
+        passes: number of passes over the source's text.
+        passes_alone: number of passes if no shares were set.
+        left_out: number of examples that the passes gave beyond ``examples``, which were not selected.
     """
 
     share: float
@@ -61,7 +61,7 @@ def shares_are_set(examples: ExamplesParams) -> bool:
 
 
 def source_shares(examples: ExamplesParams, tokens: Mapping[str, int]) -> dict[str, float]:
-    # Source -> share, from the sources' numbers of `tokens`.
+    # Return source -> share. `tokens` has the number of tokens of each source, which `examples.temperature` needs.
     if examples.weights is not None:
         sizes = {source: float(examples.weights[source]) for source in tokens}
     elif examples.temperature is not None:
@@ -76,13 +76,15 @@ def source_shares(examples: ExamplesParams, tokens: Mapping[str, int]) -> dict[s
 
 
 def sample_sources(shares: Mapping[str, float], dupe_factor: int, sample: Sample, scratch: Path) -> dict[str, Mixed]:
-    """Sample each source's examples: its share of the number that ``dupe_factor`` passes over all sources give.
+    """Sample as many examples from each source as its share requires.
+
+    The total number of examples is that of ``dupe_factor`` passes over all sources.
 
     Args:
-        sample: function of a source and a number of passes that yields the examples, in blocks.
-        scratch: folder for the sampled examples of each source, from which ``select_examples`` selects.
+        sample: function that yields the examples of a source in a number of passes, in blocks.
+        scratch: folder to which the examples are written. ``select_examples`` reads them.
     """
-    # How many examples each source gives without shares.
+    # Number of examples that each source gives without shares.
     alone = {}
     for source in shares:
         alone[source] = sum(len(block) for block in sample(source, dupe_factor))
@@ -92,7 +94,7 @@ def sample_sources(shares: Mapping[str, float], dupe_factor: int, sample: Sample
             raise _too_little(source, alone[source], dupe_factor, f"{examples:,}")
         passes = math.ceil(examples * dupe_factor / alone[source]) if examples else 0
         sampled = 0
-        # Passes differ in their number of examples, so the estimate may be a pass short.
+        # Passes differ in their number of examples, so the estimated number of passes may be too low by one.
         while sampled < examples:
             sampled, _ = write_sample_index(scratch / f"{source}.npy", sample(source, passes))
             if sampled < examples:
@@ -102,7 +104,7 @@ def sample_sources(shares: Mapping[str, float], dupe_factor: int, sample: Sample
 
 
 def select_examples(mixed: Mapping[str, Mixed], seed: int, phase: str, scratch: Path) -> Iterator[np.ndarray]:
-    # Selects from the examples that `sample_sources` wrote to `scratch`, source by source, in blocks.
+    # Yield the selected examples of each source, in blocks, from the files that `sample_sources` wrote to `scratch`.
     for source, counts in mixed.items():
         if not counts.examples:
             continue
@@ -110,13 +112,13 @@ def select_examples(mixed: Mapping[str, Mixed], seed: int, phase: str, scratch: 
         stream = derive_seed(seed, "share", phase, source)
         for start in range(0, len(examples), EXAMPLES_PER_BLOCK):
             positions = np.arange(start, min(start + EXAMPLES_PER_BLOCK, len(examples)))
-            # The examples that a random permutation puts first.
+            # Select the examples that a pseudo-random permutation puts first.
             selected = permuted(stream, positions, len(examples)) < counts.examples
             yield examples[positions[selected]]
 
 
 def _whole_numbers(shares: Mapping[str, float], total: int) -> dict[str, int]:
-    # In proportion to the shares; the largest remainders are rounded up.
+    # Divide `total` in proportion to the shares. The largest remainders are rounded up.
     floors = {source: math.floor(share * total) for source, share in shares.items()}
     by_remainder = sorted(shares, key=lambda source: (floors[source] - shares[source] * total, source))
     for source in by_remainder[: total - sum(floors.values())]:
@@ -126,9 +128,9 @@ def _whole_numbers(shares: Mapping[str, float], total: int) -> dict[str, int]:
 
 def _too_little(source: str, examples: int, passes: int, needed: str) -> PipelineError:
     return PipelineError(
-        f"too little text of {source} for its share",
+        f"source {source} has too little text for its share",
         f"{examples:,} examples in {passes} passes; {needed} needed",
         where=TOKENS,
-        hint="give more text of it, a smaller weight in examples.weights, or a higher examples.temperature; a source "
-        f"is repeated {MAX_REPEATS} times at most",
+        hint="add text to the source, lower its weight in examples.weights, or raise examples.temperature; a source "
+        f"is repeated at most {MAX_REPEATS} times",
     )

@@ -1,9 +1,9 @@
-"""Token ids of a corpus on disk, and the examples that index them.
+"""Store the token ids of a corpus on disk, and the examples that refer to them.
 
-``<folder>/<split>.ids`` holds all ids end to end, uint16 if the vocabulary is small enough, else uint32 (see the
-manifest). ``.sentences`` holds the int64 offset of each sentence's first id, ``.documents`` the int64 index of each
-document's first sentence; both have a final entry for the end. If a source has a segmenter, ``.continues`` holds for
-each id whether it continues a word. All files are little-endian and read through memory maps, which take no memory.
+``<folder>/<split>.ids`` has all token ids, concatenated, as uint16 or, for a large vocabulary, uint32 (see the
+manifest). ``<split>.sentences`` has the offset of each sentence's first id, int64. ``<split>.documents`` has the index
+of each document's first sentence, int64. Both have an additional last entry for the end. If a source has a segmenter,
+``<split>.continues`` has, for each id, whether it continues a word. All files are little-endian and memory-mapped.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from pipeline_src.base.names import shown
 SPLITS = ("train", "validation")
 # Schema of a split's entry in the manifest.
 SPLIT_SHAPE = {"documents": int, "sentences": int, "tokens": int, "id_type": str}
-# So many ids, and so many examples, are checked at once.
+# Numbers of ids and of examples that are checked at once.
 IDS_PER_BLOCK = 1 << 24
 EXAMPLES_PER_BLOCK = 1 << 20
 HINT = "run the stage `tokenize` again"
 SAMPLE_INDEX = np.dtype([("a", "<i8"), ("b", "<i8"), ("a_length", "<u2"), ("b_length", "<u2"), ("is_random", "u1")])
-# Type of the entries of .sentences and .documents.
+# Dtype of the files .sentences and .documents.
 OFFSETS = np.dtype("<i8")
 
 
@@ -38,10 +38,10 @@ def id_type(vocab_size: int) -> np.dtype[Any]:
 
 
 class EncodedDocuments(NamedTuple):
-    """Documents in memory.
+    """Encoded documents in memory.
 
     Attributes:
-        ids: ids of all documents end to end, [tokens].
+        ids: token ids of all documents, concatenated, [tokens].
         sentences: number of tokens in each sentence, at least one, int64 [sentences].
         documents: number of sentences in each document, at least one, int64 [documents].
         continues: which tokens continue the word before them, bool [tokens]; None if no source has a segmenter.
@@ -53,7 +53,7 @@ class EncodedDocuments(NamedTuple):
     continues: np.ndarray | None = None
 
     def pick(self, selected: np.ndarray) -> EncodedDocuments:
-        # `selected` is a mask, bool [documents].
+        # Return some of the documents. `selected` is a mask, bool [documents].
         sentences = np.repeat(selected, self.documents)
         ids = np.repeat(sentences, self.sentences)
         continues = None if self.continues is None else self.continues[ids]
@@ -61,7 +61,7 @@ class EncodedDocuments(NamedTuple):
 
 
 class TokenWriter:
-    """Writes one split by appending documents; ``segmented``: whether to write ``.continues`` too."""
+    """Writes the files of one split; ``segmented``: whether to write ``.continues`` too."""
 
     def __init__(self, folder: Path, split: str, vocab_size: int, segmented: bool = False) -> None:
         self._types = {"ids": id_type(vocab_size), "sentences": OFFSETS, "documents": OFFSETS}
@@ -73,7 +73,7 @@ class TokenWriter:
     def add(
         self, ids: np.ndarray, sentences: np.ndarray, documents: np.ndarray, continues: np.ndarray | None = None
     ) -> None:
-        # The fields are those of `EncodedDocuments`.
+        # The arguments are the fields of `EncodedDocuments`.
         self._write("ids", ids)
         if continues is not None:
             self._write("continues", continues)
@@ -81,7 +81,7 @@ class TokenWriter:
         self._write("documents", self.counts["sentences"] + np.cumsum(documents) - documents)
         self.counts.update(
             documents=len(documents),
-            # The sentence of such a document is always paired with random text.
+            # Reported, since such a sentence is always paired with random text.
             single_sentence_documents=int(np.count_nonzero(documents == 1)),
             sentences=len(sentences),
             tokens=len(ids),
@@ -91,7 +91,7 @@ class TokenWriter:
         self._files[kind].write(np.ascontiguousarray(values, self._types[kind]).data)
 
     def close(self) -> dict[str, Any]:
-        # Returns the split's entry of the manifest: counts, dtype and sha256 of the ids.
+        # Return the entry of the split for the manifest: counts, and dtype and sha256 of the ids.
         self._write("sentences", np.asarray([self.counts["tokens"]]))
         self._write("documents", np.asarray([self.counts["sentences"]]))
         for file in self._files.values():
@@ -105,13 +105,13 @@ class TokenWriter:
 
 
 class TokenStore:
-    """One split, read through memory maps; ``checked`` skips the check of its offsets.
+    """The token ids of one split, memory-mapped. ``checked=True`` skips the check of the offsets.
 
     Attributes:
-        ids: uint16 or uint32 [tokens].
-        sentences: offset of each sentence's first id, then the number of tokens, int64 [sentences + 1].
-        documents: index of each document's first sentence, then the number of sentences, int64 [documents + 1].
-        continues: which tokens continue a word, bool [tokens]; None if the ids tell.
+        ids: token ids, uint16 or uint32 [tokens].
+        sentences: offset of each sentence's first id, and a last entry for the end, int64 [sentences + 1].
+        documents: index of each document's first sentence, and a last entry for the end, int64 [documents + 1].
+        continues: which tokens continue a word, bool [tokens]; None if this follows from the ids.
     """
 
     def __init__(self, folder: str | Path, split: str, checked: bool = False) -> None:
@@ -121,7 +121,9 @@ class TokenStore:
         shape = {"splits": {split: SPLIT_SHAPE}}
         about = read_json(self.folder / "manifest.json", shape)["splits"][split]
         if about["id_type"] not in ("uint16", "uint32"):
-            raise PipelineError("not a type of ids", shown(about["id_type"]), where=self.folder, hint=HINT)
+            raise PipelineError(
+                "invalid id_type in the manifest", shown(about["id_type"]), where=self.folder, hint=HINT
+            )
 
         path = self.folder / split
         ids_type = np.dtype(about["id_type"]).newbyteorder("<")
@@ -129,19 +131,22 @@ class TokenStore:
         self.sentences = _map(path.with_suffix(".sentences"), about["sentences"] + 1, OFFSETS)
         self.documents = _map(path.with_suffix(".documents"), about["documents"] + 1, OFFSETS)
         self.continues = None
-        # The ids of a text without spaces do not tell where words begin, so the tokenizer stored it.
+        # For text without spaces, word starts cannot be derived from the ids, so the stage `tokenize` stores them.
         if about.get("segmented"):
             self.continues = _map(path.with_suffix(".continues"), about["tokens"], np.dtype(bool))
         if not checked:
             _check_offsets(self.sentences, about["tokens"], path.with_suffix(".sentences"))
             _check_offsets(self.documents, about["sentences"], path.with_suffix(".documents"))
 
-    # Another process maps the files itself.
+    # Pickled as its path: another process maps the files itself.
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (self.folder, self._split, self._range)
 
     def of_documents(self, first: int, stop: int) -> TokenStore:
-        """Return a store with documents ``first`` .. ``stop - 1``; its ``ids`` and ``sentences`` remain complete."""
+        """Return a store of the documents ``first`` to ``stop - 1``.
+
+        Its ``ids`` and ``sentences`` are still those of the whole split.
+        """
         part = copy.copy(self)
         part.documents = self.documents[first : stop + 1]
         part._range = slice(first, stop + 1)
@@ -172,14 +177,14 @@ def check_ids(ids: np.ndarray, vocab_size: int | None, where: object) -> None:
     largest = int(ids.max(initial=0))
     if largest >= vocab_size:
         raise PipelineError(
-            "an id that the vocabulary does not have", f"{largest:,} of {vocab_size:,}", where=where, hint=HINT
+            "token id outside the vocabulary", f"{largest:,}, with vocab_size {vocab_size:,}", where=where, hint=HINT
         )
 
 
 def _check_offsets(offsets: np.ndarray, end: int, path: Path) -> None:
     rises = bool(offsets[0] == 0 and offsets[-1] == end)
     for start in range(0, len(offsets), IDS_PER_BLOCK):
-        # One more offset, so that it is compared with the last of this block.
+        # Include the first offset of the next block, so that it is compared with the last offset of this block.
         block = offsets[start : start + IDS_PER_BLOCK + 1]
         rises = rises and bool((np.diff(block) > 0).all())
     if not rises:
@@ -191,29 +196,29 @@ def _map(path: Path, length: int, dtype: np.dtype) -> np.ndarray:
     size = length * dtype.itemsize
     actual = path.stat().st_size if path.exists() else "no file"
     if actual != size:
-        raise PipelineError("token shard is damaged", f"{actual} where {size} bytes belong", where=path, hint=HINT)
+        raise PipelineError("token shard is damaged", f"{actual} instead of {size} bytes", where=path, hint=HINT)
     if not length:
         return np.empty(0, dtype)
-    # As a plain array: np.memmap makes every slice ten times slower.
+    # A plain array, since slicing an np.memmap takes ten times as long.
     return np.asarray(np.memmap(path, dtype, "r"))
 
 
 def read_sample_index(path: Path, tokens: int | None = None) -> np.ndarray:
-    """Return the examples in a file, ``SAMPLE_INDEX`` [examples], through a memory map.
+    """Read a file of examples as a memory-mapped array, dtype ``SAMPLE_INDEX`` [examples].
 
     Args:
-        tokens: number of tokens in the store, in which all examples must lie; None: no check.
+        tokens: number of tokens in the store, to check that all examples lie within it. None skips the check.
     """
     hint = "run the stage `build_examples` again"
     if not path.exists():
-        raise PipelineError("no sample index", path, hint="run the stage `build_examples`")
+        raise PipelineError("sample index not found", path, hint="run the stage `build_examples`")
     try:
         examples = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
         raise PipelineError("the sample index is damaged", error, where=path, hint=hint) from None
     kind = getattr(examples, "dtype", None)
     if kind != SAMPLE_INDEX or examples.ndim != 1:
-        raise PipelineError("the sample index is damaged", f"a table of {kind}", where=path, hint=hint)
+        raise PipelineError("the sample index is damaged", f"an array of dtype {kind}", where=path, hint=hint)
     examples = examples.view(np.ndarray)
     if tokens is None:
         return examples
@@ -223,13 +228,13 @@ def read_sample_index(path: Path, tokens: int | None = None) -> np.ndarray:
         for text in ("a", "b"):
             outside |= (block[text] < 0) | (block[text] > tokens - block[f"{text}_length"].astype(np.int64))
         if outside.any():
-            message = f"example {start + int(outside.argmax()):,} is not within the tokens"
+            message = f"example {start + int(outside.argmax()):,} exceeds the token store"
             raise PipelineError("the sample index is damaged", message, where=path, hint=hint)
     return examples
 
 
 def write_sample_index(path: Path, blocks: Iterator[np.ndarray]) -> tuple[int, str]:
-    # Writes all blocks to one .npy file; returns the number of examples and their sha256.
+    # Write all blocks to one .npy file. Return the number of examples and their sha256.
     count = 0
     digest = hashlib.sha256()
     with open(path, "wb") as file:
@@ -238,7 +243,7 @@ def write_sample_index(path: Path, blocks: Iterator[np.ndarray]) -> tuple[int, s
             file.write(examples.tobytes())
             digest.update(examples.tobytes())
             count += len(examples)
-        # The header has space for any count.
+        # numpy pads the header, so the final count fits.
         file.seek(0)
         _write_header(file, count)
     return count, digest.hexdigest()

@@ -1,8 +1,8 @@
-"""Stage ``tokenize``: encode every document as sentences of token ids, in a training and a validation split.
+"""Stage ``tokenize``: encode all documents as token ids, split into training and validation.
 
-A document with the same tokens as a document of an earlier source is left out and counted, so that no source trains on
-another source's validation documents. With ``text.near_duplicates``, near-copies of earlier documents, also of the
-same source, are dropped; with ``corpus.decontaminate: remove``, training documents that share a passage with an
+A document with the same tokens as a document of an earlier source is dropped, so that no source trains on another
+source's validation documents. With ``corpus.near_duplicates``, near-copies of earlier documents of any source are
+dropped too. With ``corpus.decontaminate: remove``, so are training documents that share 13 consecutive words with an
 evaluation set.
 """
 
@@ -52,7 +52,7 @@ from pipeline_src.tokenizer.special_tokens import read_templates
 OTHER_COPY = "copy_of_another_source"
 NEAR_COPY = "near_duplicate"
 SHARED = "text_of_an_evaluation_set"
-# Characters of an evaluation text that are shown next to a document that shares a part of it.
+# Number of characters of an evaluation text that dropped.jsonl shows next to a document that shares a passage with it.
 PASSAGE_LENGTH = 500
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -66,13 +66,13 @@ class Source(NamedTuple):
 
 
 class EncodedSlice(NamedTuple):
-    """A slice of a source after encoding.
+    """The encoded documents of one slice of a source.
 
     Attributes:
         documents: the documents of each split.
         digests: for each split, a digest of every document's tokens, uint64 [documents].
         dropped: number of dropped documents by reason.
-        records: a few of the dropped documents.
+        records: a sample of the dropped documents.
     """
 
     documents: dict[str, EncodedDocuments]
@@ -82,7 +82,7 @@ class EncodedSlice(NamedTuple):
 
 
 def run(*, seed: int, corpus: CorpusParams, beam_args: Sequence[str] = ()) -> None:
-    """Read ``data/text``, ``data/vocabulary`` and ``data/evaluation_texts``, write ``data/tokens``.
+    """Read ``data/text``, ``data/vocabulary`` and ``data/evaluation_texts``; write ``data/tokens``.
 
     Args:
         beam_args: see ``text.beam.Workers``.
@@ -106,10 +106,10 @@ def run(*, seed: int, corpus: CorpusParams, beam_args: Sequence[str] = ()) -> No
         texts = end_to_end([encoder.encode(text) for _, text in evaluation])
         runs = EvaluationRuns.of(Words.of(tokenizer), *texts)
     elif corpus.decontaminate == "remove":
-        log.warning("corpus.decontaminate: remove has nothing to remove: no task of the study is fetched")
+        log.warning("corpus.decontaminate: remove has no effect, since no evaluation texts were downloaded")
 
     with atomic_directory(TOKENS) as folder, Workers(beam_args, folder) as workers:
-        # Step 2: find near-copies in the corpus as a whole.
+        # Step 2: find near-copies among the documents of all sources.
         slices = [part for source in sources for part in source.slices]
         sent = [replace(part, path=part.path.absolute()) for part in slices]
         near_copies = None
@@ -147,11 +147,11 @@ def run(*, seed: int, corpus: CorpusParams, beam_args: Sequence[str] = ()) -> No
                 f"no document {empty[0]}",
                 f"corpus.validation = {corpus.validation:g}",
                 where=TEXT,
-                hint="give more text, or another corpus.validation or seed",
+                hint="add text, or change corpus.validation or the seed",
             )
         manifest = {
             "splits": splits,
-            # Numbers of special tokens in an example.
+            # Number of special tokens in an example with one segment, and with two.
             "marks": {"single": templates.single.size, "pair": templates.pair.size},
             "parts": output.parts,
             "dropped": dict(sorted(output.dropped.items())),
@@ -172,12 +172,12 @@ def run(*, seed: int, corpus: CorpusParams, beam_args: Sequence[str] = ()) -> No
         log.info("%s: %d documents, %d tokens", split, about["documents"], about["tokens"])
     other_copies = output.dropped[OTHER_COPY]
     if other_copies:
-        log.warning("%d documents are copies of documents of another source, and left out", other_copies)
+        log.warning("dropped %d documents that are copies of documents of another source", other_copies)
     if output.dropped[NEAR_COPY]:
-        log.info("%d documents are near-copies of earlier documents, and left out", output.dropped[NEAR_COPY])
+        log.info("dropped %d documents that are near-copies of earlier documents", output.dropped[NEAR_COPY])
     for name, count in few.items():
         log.warning(
-            "%s: only %d documents for validation, so that figures on them say little; give more text, or a larger "
+            "%s: only %d documents for validation, so its validation loss is unreliable; add text, or raise "
             "corpus.validation",
             name,
             count,
@@ -185,7 +185,7 @@ def run(*, seed: int, corpus: CorpusParams, beam_args: Sequence[str] = ()) -> No
 
 
 class _Splits:
-    # The token files of all splits, written source by source, without copies of an earlier source's documents.
+    # Writes the token files of both splits, source by source. Drops copies of documents of earlier sources.
 
     def __init__(self, folder: Path, vocab_size: int, segmented: bool) -> None:
         self.writers = {split: TokenWriter(folder, split, vocab_size, segmented) for split in SPLITS}
@@ -202,7 +202,7 @@ class _Splits:
         digests = [self._earlier]
         for encoded in slices:
             for split, documents in encoded.documents.items():
-                # np.isin would look for distinct digests first, with a slow hash table (numpy 2.4.6).
+                # np.isin would first remove duplicates with a slow hash table (numpy 2.4.6).
                 slice_digests = encoded.digests[split]
                 first = np.searchsorted(self._earlier, slice_digests)
                 is_copy = first < np.searchsorted(self._earlier, slice_digests, side="right")
@@ -230,7 +230,7 @@ def _map_slices(
 
 
 class _NearCopies:
-    # The documents of a corpus are numbered from the first slice to the last.
+    # The near-copies among all documents, which are numbered from the first slice to the last.
 
     def __init__(self, slices: list[ShardSlice], shingles: Iterable[Shingles], threshold: float, folder: Path) -> None:
         self._slices = slices
@@ -245,7 +245,7 @@ class _NearCopies:
             yield of_slice
 
     def in_slice(self, index: int) -> dict[int, int]:
-        # Position in the slice of each document to drop -> number of the document that it copies.
+        # Return the position in the slice of each near-copy -> number of the document that it copies.
         copy_of = self._copy_of[self._starts[index] : self._starts[index + 1]]
         return {position: int(copy_of[position]) for position in np.flatnonzero(copy_of >= 0).tolist()}
 
@@ -256,7 +256,7 @@ class _NearCopies:
 
 
 def _origins(folders: Iterable[Path]) -> list[dict[str, str]]:
-    # The model card names them.
+    # Collect the origins of the sources, which the model card names.
     by_name = {}
     for folder in folders:
         for origin in read_manifest(folder).get("sources", []):
@@ -273,7 +273,8 @@ def encode_slice(
     runs: EvaluationRuns | None,
     continues: np.ndarray | None,
 ) -> EncodedSlice:
-    # `continues`: which ids continue a word, bool [vocab_size], if a source of the corpus has a segmenter.
+    # `continues` tells which ids continue a word, bool [vocab_size]. It is None if no source of the corpus has a
+    # segmenter.
     part, language, segmenter, near_copies = slice_of_source
     segment = load_segmenter(segmenter) if segmenter else None
     encoder = _encoder(vocabulary, sha256)
@@ -317,12 +318,13 @@ def encode_slice(
     for split, collector in collected.items():
         documents[split], digests[split] = collector.encoded()
         if continues is not None and segment is None:
-            # A source without a segmenter has spaces between words, so the subwords themselves tell.
+            # For a source without a segmenter, the ids themselves tell which tokens continue a word.
             documents[split] = documents[split]._replace(continues=continues[documents[split].ids])
     return EncodedSlice(documents, digests, dropped, sample.records())
 
 
-# One encoder per process, whose cache of chunks is kept from slice to slice. The hash is a part of the cache's key.
+# Cached, so that a process keeps its encoder, with the encoder's own cache of chunks, for all slices. `sha256` is an
+# argument only to be part of the cache key.
 @lru_cache(maxsize=1)
 def _encoder(vocabulary: Path, sha256: str) -> Encoder:
     tokenizer = load_tokenizer(vocabulary)
@@ -332,11 +334,11 @@ def _encoder(vocabulary: Path, sha256: str) -> Encoder:
 class _Collector:
     def __init__(self, id_type: np.dtype[Any]) -> None:
         self._id_type = id_type
-        # Ids of each document, tokens of each sentence, sentences of each document.
+        # The ids of each document, the number of tokens in each sentence, and the number of sentences in each document.
         self._ids: list[bytes] = []
         self._sentences = array("q")
         self._documents = array("q")
-        # One array a sentence, if the source has a segmenter.
+        # One array per sentence, if the source has a segmenter.
         self.continues: list[np.ndarray] = []
 
     def add(self, sentences: list[bytes]) -> None:
@@ -345,7 +347,7 @@ class _Collector:
         self._documents.append(len(sentences))
 
     def encoded(self) -> tuple[EncodedDocuments, np.ndarray]:
-        # Returns the documents, and a digest of each one's tokens.
+        # Return the documents, and a digest of the tokens of each document.
         ids = np.frombuffer(b"".join(self._ids), self._id_type)
         continues = np.concatenate(self.continues) if self.continues else None
         documents = EncodedDocuments(ids, np.asarray(self._sentences), np.asarray(self._documents), continues)

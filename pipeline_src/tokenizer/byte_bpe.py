@@ -1,7 +1,7 @@
 """RoBERTa's byte-level BPE vocabulary (Radford et al. 2019; Liu et al. 2019).
 
-Every byte is a piece, so no text is unknown. A space is prepended to a text, so that a word has the same ids at the
-text's start as inside it. `tokenizers` learns the same merges in every process, with any number of threads.
+Every byte is a piece, so no text is unknown. A space is prepended to every text, so that a word has the same ids at the
+start of a text as elsewhere. `tokenizers` learns the same merges in every process and with any number of threads.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ CLS, PAD, SEP, UNK, MASK = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
 # Ids 0 to 3 in RoBERTa's vocabulary; <mask> is its last entry.
 FIRST = (CLS, PAD, SEP, UNK)
 ROBERTA_TOKENS = {"cls": CLS, "pad": PAD, "sep": SEP, "unk": UNK, "mask": MASK}
-# ModernBERT's too.
+# ModernBERT uses the same tokens.
 DEBERTA_TOKENS = {"cls": "[CLS]", "pad": "[PAD]", "sep": "[SEP]", "unk": "[UNK]", "mask": "[MASK]"}
 SPECIAL_TOKENS = (*ROBERTA_TOKENS.values(), *DEBERTA_TOKENS.values())
-# How byte-level pieces write the space before a word.
+# How byte-level pieces spell the space before a word.
 SPACE = "Ġ"
 _DECODER = ByteLevelDecoder()
 
@@ -54,19 +54,19 @@ def normalizer(lowercase: bool) -> Normalizer:
 
 
 def pre_tokenizer() -> PreTokenizer:
-    # GPT-2's split into words, each with the space before it; the first word gets a space too.
+    # Split into words as GPT-2 does, each with the space before it. The first word gets a space too.
     begins_with_space = Metaspace(replacement=" ", prepend_scheme="first", split=False)
     return PreTokenizers([begins_with_space, ByteLevel(add_prefix_space=False)])
 
 
 def build_tokenizer(vocabulary: list[str], merges: list[tuple[str, str]], lowercase: bool) -> Tokenizer:
-    # A piece's id is its position in `vocabulary`, which holds the special tokens.
+    # The id of a piece is its position in `vocabulary`, which includes the special tokens.
     ids = {piece: number for number, piece in enumerate(vocabulary)}
     tokenizer = Tokenizer(BPE(ids, merges, unk_token=UNK))
     tokenizer.normalizer = normalizer(lowercase)
     tokenizer.pre_tokenizer = pre_tokenizer()
     tokenizer.decoder = ByteLevelDecoder()
-    # The space before a mask belongs to the hidden word.
+    # lstrip: <mask> includes the space before it, which belongs to the hidden word.
     specials = [AddedToken(token, special=True, normalized=False, lstrip=token == MASK) for token in (*FIRST, MASK)]
     tokenizer.add_special_tokens(specials)
     tokenizer.post_processor = RobertaProcessing(
@@ -83,7 +83,7 @@ def save_tokenizer(folder: Path, vocabulary: list[str], merges: list[tuple[str, 
 
 
 def learn(folder: Path, words: Counted, texts: Iterable[str], params: VocabularyParams) -> int:
-    # The order is RoBERTa's: four special tokens, 256 bytes, the pieces in the order in which they are learnt, <mask>.
+    # As in RoBERTa, the order of ids is: four special tokens, 256 bytes, the pieces in the order of learning, <mask>.
     model = Tokenizer(BPE())
     model.normalizer = normalizer(params.lowercase)
     model.pre_tokenizer = pre_tokenizer()

@@ -1,4 +1,4 @@
-"""Encode text to ids. If the kind of vocabulary allows it, each distinct chunk of text is encoded only once."""
+"""Encode text to token ids. With WordPiece, the ids of chunks between spaces are cached."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from pipeline_src.tokenizer.load import kind_of
 
-# In ASCII, any character but letters, digits and spaces is punctuation to BERT
+# BERT treats every printable ASCII character as punctuation, except letters, digits and the space.
 _ASCII_WORD = re.compile(r"[0-9A-Za-z]+|[!-/:-@\[-`{-~]")
 
 
 class WordSplitter:
-    """BertNormalizer and BertPreTokenizer in one, three times as fast on printable ASCII.
+    """Splits text as BertNormalizer and BertPreTokenizer do, three times as fast on printable ASCII.
 
-    Neither looks beyond a space: characters are cleaned, decomposed and lower-cased one by one, and a space ends every
-    run of combining marks. So the chunks between spaces can be split into words one by one.
+    Text may be split at spaces first, since the result for a chunk does not depend on the chunks around it: characters
+    are cleaned, decomposed and lower-cased one by one, and a space ends every run of combining marks.
     """
 
     def __init__(self, lowercase: bool) -> None:
@@ -37,19 +37,19 @@ class WordSplitter:
 
 
 UINT32 = np.dtype(np.uint32)
-# About 100 MB; a full cache is cleared.
+# Maximum number of chunks in the cache, which then takes about 100 MB. A full cache is cleared.
 CACHED_CHUNKS = 1 << 19
-# In characters; longer chunks hardly ever recur.
+# Chunks with more characters are not cached, since they rarely recur.
 MAX_CACHED_LENGTH = 100
 
 
 class Encoder:
-    """Encodes text to the same ids as `tokenizers`; with a WordPiece vocabulary, several times as fast.
+    """Encodes text to the same ids as `tokenizers`. With WordPiece, it is several times as fast.
 
-    BERT's tokenizer never looks beyond a space, so the ids of each chunk between spaces are cached.
+    In WordPiece, the ids of a chunk between spaces do not depend on other chunks, so they are cached.
 
     Args:
-        id_type: unsigned dtype of the ids that are returned, in this machine's byte order.
+        id_type: unsigned dtype of the encoded ids, in native byte order.
     """
 
     def __init__(self, tokenizer: Tokenizer, id_type: np.dtype[Any] = UINT32) -> None:
@@ -58,14 +58,14 @@ class Encoder:
         self._tokenizer = tokenizer
 
     def token_ends(self, text: str) -> list[int]:
-        # For each token, the index of the character after its last.
+        # Return, for each token, the end of its character span (exclusive).
         return [end for _, end in self._tokenizer.encode(text, add_special_tokens=False).offsets]
 
     def encode(self, text: str) -> list[int]:
         return array(self.id_type.char, self.encode_bytes(text)).tolist()
 
     def encode_bytes(self, text: str) -> bytes:
-        """Return the ids of ``text`` as bytes of ``id_type``, the fastest form."""
+        """Encode a text to ids of dtype ``id_type``, as raw bytes, which is faster than a list."""
         if self._chunks is None:
             return array(self.id_type.char, self._tokenizer.encode(text, add_special_tokens=False).ids).tobytes()
         return b"".join(map(self._chunks.__getitem__, text.split(" ")))

@@ -1,4 +1,4 @@
-"""Add the words of a subject to the WordPiece vocabulary of a pretrained model (``vocabulary.num_added_tokens``)."""
+"""Add words of a domain to the WordPiece vocabulary of a pretrained model (``vocabulary.num_added_tokens``)."""
 
 from __future__ import annotations
 
@@ -18,26 +18,29 @@ from pipeline_src.tokenizer.load import kind_of
 from pipeline_src.tokenizer.special_tokens import Counted
 from pipeline_src.tokenizer.wordpiece_trainer import END, Merger, Spelling
 
-# Id of each new entry -> ids of the subwords that it replaces.
+# File that maps the id of each new entry to the ids of the subwords that it replaces.
 EXTENDED = "extended.json"
-# Entries that google-research/bert reserves.
+# Reserved entries in the vocabularies of google-research/bert.
 UNUSED = re.compile(r"\[unused\d+\]")
-# Rarer pairs are not merged.
+# Pairs that occur less often are not merged.
 MIN_COUNT = 2
 
 
 def extend(folder: Path, tokenizer: Tokenizer, words: Counted, number: int) -> int:
-    """Write ``tokenizer``'s vocabulary with up to ``number`` new entries, learnt from ``words``; return its size.
+    """Learn up to ``number`` new entries from ``words``, and write the extended vocabulary.
 
-    Merging continues where the old vocabulary stopped: it starts from the subwords of the words that the vocabulary
-    splits. New entries first take the ids of [unused0] to [unusedN].
+    Learning starts from the words that the vocabulary splits, and merges their subwords. New entries first take the ids
+    of [unused0], [unused1] and so on, then ids at the end.
+
+    Returns:
+        The size of the extended vocabulary.
     """
     if kind_of(tokenizer) is not wordpiece.KIND:
         raise PipelineError(
-            "only a WordPiece vocabulary can be extended",
+            "this kind of vocabulary cannot be extended",
             type(tokenizer.model).__name__,
             where="vocabulary.num_added_tokens",
-            hint="set it to 0: byte-level and unigram vocabularies spell any word",
+            hint="set it to 0, or start from a model with a WordPiece vocabulary",
         )
     ids = tokenizer.get_vocab()
     entries = sorted(ids, key=ids.__getitem__)
@@ -47,7 +50,7 @@ def extend(folder: Path, tokenizer: Tokenizer, words: Counted, number: int) -> i
     subwords = {}
     for index, entry in zip(new_ids, new, strict=False):
         subwords[str(index)] = split_entry(ids, entry)
-        # Replaces a reserved entry, or is appended.
+        # Replace a reserved entry, or append at the end.
         entries[index : index + 1] = [entry]
     max_length = tokenizer.model.max_input_chars_per_word
     wordpiece.save_tokenizer(folder, entries, tokenizer.normalizer.lowercase, max_length)
@@ -57,10 +60,10 @@ def extend(folder: Path, tokenizer: Tokenizer, words: Counted, number: int) -> i
 
 
 def spell_in(tokenizer: Tokenizer, words: Counted) -> Spelling:
-    # Spells, in subwords, the words that the vocabulary splits. Words that contain [UNK] are left out.
+    # Return the words that the vocabulary splits, spelled in its subwords. Words that contain [UNK] are left out.
     unknown = tokenizer.token_to_id(wordpiece.UNK)
     forms = sorted(tokenizer.get_vocab())
-    # The trainer numbers pieces from 1, in the order of `forms`.
+    # The trainer numbers the pieces from 1, in the order of `forms`.
     numbers = {tokenizer.token_to_id(piece): number for number, piece in enumerate(forms, 1)}
     pieces = []
     lengths = []
@@ -77,12 +80,12 @@ def spell_in(tokenizer: Tokenizer, words: Counted) -> Spelling:
 
 
 def split_entry(vocabulary: Mapping[str, int], entry: str) -> list[int]:
-    # The subwords into which WordPiece splits an entry that the vocabulary does not contain.
+    # Return the ids of the subwords into which WordPiece splits an entry that is not in the vocabulary.
     ids: list[int] = []
     prefix = wordpiece.INNER if entry.startswith(wordpiece.INNER) else ""
     start = len(prefix)
     while start < len(entry):
-        # The longest subword that is in the vocabulary; a single letter always is.
+        # Take the longest subword in the vocabulary. Every single letter is in it.
         end = len(entry)
         while prefix + entry[start:end] not in vocabulary:
             end -= 1

@@ -1,8 +1,8 @@
-"""Load the tokenizer of a Hugging Face folder, byte-level BPE or unigram, with the ids that transformers 5 gives.
+"""Load a byte-level BPE or unigram tokenizer of a Hugging Face model, with the same ids as transformers 5.
 
-A ``tokenizer.json`` is used as it is. RoBERTa's and DeBERTa's first releases have ``vocab.json`` and ``merges.txt``
-instead, DeBERTa-v2's and v3's a sentencepiece model. For these, this module builds the tokenizer that
-``models/<name>/tokenization_<name>.py`` of transformers builds.
+If the model has a ``tokenizer.json``, it is used unchanged. Instead of it, the first releases of RoBERTa and DeBERTa
+have ``vocab.json`` and ``merges.txt``, and those of DeBERTa-v2 and v3 have a SentencePiece model. From these files,
+this module builds the same tokenizer as ``models/<name>/tokenization_<name>.py`` in transformers.
 """
 
 from __future__ import annotations
@@ -28,30 +28,31 @@ from pipeline_src.tokenizer.load import RARE, kind_of, tokenizer_errors
 from pipeline_src.tokenizer.special_tokens import read_templates, save_fast_tokenizer, template_processing
 from pipeline_src.tokenizer.unigram import pieces_of
 
-# Numbers of fields and kinds in sentencepiece_model.proto. sentencepiece's own module for this format needs the newest
-# protobuf, which other libraries of this project do not accept yet.
-# Fields of the model.
+# Field numbers and enum values in sentencepiece_model.proto. The protobuf module of sentencepiece is not used, since it
+# needs the newest protobuf, which other dependencies of this project do not accept yet.
+# Fields of ModelProto.
 PIECES = 1
 TRAINER = 2
-# Fields of a piece and of the trainer.
+# A field of SentencePiece, and a field of TrainerSpec.
 KIND_OF_PIECE = 3
 KIND_OF_MODEL = 3
-# Kinds of models, and of pieces.
+# A model type, and three types of pieces.
 UNIGRAM = 1
 NORMAL = 1
 CONTROL = 3
 USER_DEFINED = 4
 
 SENTENCEPIECE = "spm.model"
-# The order in which transformers adds missing tokens, and the role whose token is the default.
+# Role of a special token -> role whose token is its default. The order is that in which transformers adds missing
+# tokens.
 ROLES = {"bos": "cls", "eos": "sep", "unk": "unk", "sep": "sep", "pad": "pad", "cls": "cls", "mask": "mask"}
 FLAGS = ("lstrip", "rstrip", "single_word", "normalized")
-HINT = "give a folder with a tokenizer.json, or with the first files of RoBERTa, DeBERTa, DeBERTa-v2 or DeBERTa-v3"
+HINT = "use a model with a tokenizer.json, or an original release of RoBERTa, DeBERTa, DeBERTa-v2 or DeBERTa-v3"
 Settings = dict[str, Any]
 
 
 def read_foreign(folder: Path, model_type: str) -> Tokenizer | None:
-    """Return a folder's tokenizer; None if its vocabulary is WordPiece, or if the folder has no tokenizer."""
+    """Return the tokenizer in a folder, or None if there is none or its vocabulary is WordPiece."""
     with tokenizer_errors(folder, "fetch the model again"):
         settings, saved = _read_files(folder)
         if saved and saved.get("model", {}).get("type", "WordPiece") != "WordPiece":
@@ -61,7 +62,7 @@ def read_foreign(folder: Path, model_type: str) -> Tokenizer | None:
         elif (folder / "merges.txt").exists():
             tokenizer = _byte_bpe(folder, settings, model_type)
         elif (folder / "spiece.model").exists():
-            raise PipelineError("a sentencepiece model without a tokenizer.json", folder, hint=HINT)
+            raise PipelineError("the SentencePiece model has no tokenizer.json", folder, hint=HINT)
         else:
             return None
         _check(tokenizer, settings, folder)
@@ -72,7 +73,9 @@ def _read_files(folder: Path) -> tuple[Settings, dict[str, Any]]:
     def read(name: str) -> Any:
         content = read_json(folder / name) if (folder / name).exists() else {}
         if not isinstance(content, dict):
-            raise PipelineError("not a tokenizer's file", name, where=folder, hint="fetch the model again")
+            raise PipelineError(
+                "the tokenizer file is not a JSON object", name, where=folder, hint="fetch the model again"
+            )
         return content
 
     settings = read("tokenizer_config.json")
@@ -101,7 +104,7 @@ def _byte_bpe(folder: Path, settings: Settings, model_type: str) -> Tokenizer:
 
 
 def _deberta_v2(path: Path, settings: Settings) -> Tokenizer:
-    # As transformers does, this ignores the character map of the sentencepiece model.
+    # Like transformers, this ignores the normalization rules of the SentencePiece model.
     model, symbols = read_sentencepiece(path)
     pieces = pieces_of(model)
     unknown = (_token(settings, "unk", DEBERTA_TOKENS["unk"]), 0.0)
@@ -127,20 +130,20 @@ def _deberta_v2(path: Path, settings: Settings) -> Tokenizer:
 
 
 def read_sentencepiece(path: Path) -> tuple[SentencePieceProcessor, list[AddedToken]]:
-    # Returns a unigram model, and its control and user-defined symbols, which are matched before other pieces.
+    # Return a unigram model, and its control and user-defined symbols, which are matched before other pieces.
     try:
         proto = path.read_bytes()
         kinds = []
         for piece in _fields(proto, PIECES):
-            # It is left out for a normal piece.
+            # The field is absent for a normal piece.
             kind = _fields(piece, KIND_OF_PIECE) or [NORMAL]
             kinds.append(kind[0])
         models = [kind for trainer in _fields(proto, TRAINER) for kind in _fields(trainer, KIND_OF_MODEL)]
         model = SentencePieceProcessor(model_proto=proto)
     except (DecodeError, RuntimeError) as error:
-        raise PipelineError("not a model of sentencepiece", error, where=path, hint="fetch it again") from None
+        raise PipelineError("invalid SentencePiece model", error, where=path, hint="fetch it again") from None
     if models not in ([], [UNIGRAM]):
-        raise PipelineError("a model of sentencepiece that is not unigram", path.name, where=path.parent, hint=HINT)
+        raise PipelineError("the SentencePiece model is not a unigram model", path.name, where=path.parent, hint=HINT)
     symbols = [
         AddedToken(model.id_to_piece(number), normalized=False, special=kind == CONTROL)
         for number, kind in enumerate(kinds)
@@ -150,7 +153,7 @@ def read_sentencepiece(path: Path) -> tuple[SentencePieceProcessor, list[AddedTo
 
 
 def _fields(message: bytes, number: int) -> list[Any]:
-    # Raises DecodeError if `message` is no protobuf message.
+    # Return all values of a field. Raises DecodeError if `message` is not a protobuf message.
     return [field.data for field in UnknownFieldSet(Empty.FromString(message)) if field.field_number == number]
 
 
@@ -162,7 +165,7 @@ def _token(settings: Settings, role: str, default: str) -> str:
 def _add_tokens(
     tokenizer: Tokenizer, settings: Settings, defaults: dict[str, str], symbols: list[AddedToken] | None = None
 ) -> dict[str, str]:
-    # Adds special tokens in transformers' order; returns role -> token.
+    # Add the special tokens in the order of transformers. Return role -> token.
     roles = {role: _token(settings, role, defaults[same]) for role, same in ROLES.items()}
     listed = settings.get("added_tokens_decoder") or {}
     tokens = [AddedToken(**listed[number]) for number in sorted(listed, key=int)]
@@ -170,7 +173,7 @@ def _add_tokens(
     for role, content in roles.items():
         if content in known:
             continue
-        # In the settings, a token is its text, or its text with flags.
+        # In the settings, a token is a string or a dictionary with flags.
         options: dict[str, Any] = {"normalized": False}
         setting = settings.get(f"{role}_token")
         if isinstance(setting, dict):
@@ -188,20 +191,20 @@ def _check(tokenizer: Tokenizer, settings: Settings, folder: Path) -> None:
     kind = kind_of(tokenizer)
     pre_tokenizer = json.loads(tokenizer.to_str())["pre_tokenizer"]
     if isinstance(tokenizer.model, BPE) and "ByteLevel" not in str(pre_tokenizer):
-        raise PipelineError("a BPE that is not of bytes", "pre_tokenizer", where=folder, hint=HINT)
+        raise PipelineError("the BPE tokenizer is not byte-level", "pre_tokenizer", where=folder, hint=HINT)
     for role, token in (("pad", kind.pad), ("unk", kind.unk), ("mask", kind.mask)):
         if tokenizer.token_to_id(token) is None:
             raise PipelineError("the vocabulary lacks a special token", token, where=folder, hint=HINT)
         spelt = _token(settings, role, token)
         if spelt != token:
-            raise PipelineError("a special token of another spelling", spelt, where=folder, hint=HINT)
-    # These raise an error if special tokens are missing.
+            raise PipelineError("unsupported spelling of a special token", spelt, where=folder, hint=HINT)
+    # Both calls raise an error if special tokens are missing.
     read_templates(tokenizer)
     tokenizer.encode(RARE)
 
 
 def save_foreign(folder: Path, tokenizer: Tokenizer) -> None:
-    """Write the files from which transformers loads this tokenizer, with the same ids."""
+    """Write a tokenizer to files from which transformers loads it, with the same ids."""
     kind = kind_of(tokenizer)
     templates = read_templates(tokenizer)
     special_ids = templates.single.special_ids

@@ -1,7 +1,7 @@
-"""Special tokens: their spelling in each kind of vocabulary, and the templates [CLS] A [SEP] and [CLS] A [SEP] B [SEP].
+"""Special tokens and the templates in which they surround texts, such as [CLS] A [SEP] B [SEP].
 
-A tokenizer's post-processor defines its templates (the paper, section 3), such as RoBERTa's ``<s> A </s></s> B </s>``.
-This module reads the templates once, and applies them to arrays.
+The post-processor of a tokenizer defines its templates (the paper, section 3). RoBERTa's is ``<s> A </s></s> B </s>``.
+This module reads the templates once and applies them to arrays of ids.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from tokenizers.processors import TemplateProcessing
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.files import atomic_file, write_json
 
-HINT = "use the tokenizer that the stage `train_tokenizer` writes, or one made for two texts"
+HINT = "use the tokenizer of the stage `train_tokenizer`, or one with special tokens for pairs of texts"
 
 
 @dataclass(frozen=True)
 class Template:
-    """The special tokens around one text, or around two.
+    """The special tokens around one text or around a pair of texts.
 
     Attributes:
         special_ids: ids before the first text, between the texts, and after the last text.
-        token_type_ids: the type of each run of special tokens and each text, in order: (0, 0, 0, 1, 1) for
+        token_type_ids: one type for each run of special tokens and for each text, in order. It is (0, 0, 0, 1, 1) for
             [CLS] A [SEP] B [SEP].
     """
 
@@ -39,8 +39,8 @@ class Template:
         return sum(map(len, self.special_ids))
 
     def apply(self, *texts: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Put one or two texts into one sequence; return its ids and token_type_ids."""
-        # [CLS] A [SEP] B [SEP] is five runs of ids, with a type each.
+        """Return the ids and token_type_ids of a sequence with one or two texts."""
+        # [CLS] A [SEP] B [SEP] has five runs of ids, each with a type.
         runs: list[Sequence[int]] = [self.special_ids[0]]
         for text, special in zip(texts, self.special_ids[1:], strict=True):
             runs += [text, special]
@@ -52,10 +52,10 @@ class Template:
         return ids, token_type_ids
 
     def apply_batch(self, texts: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ids and token_type_ids of many sequences end to end, int64 [tokens].
+        """Return the ids and token_type_ids of many concatenated sequences, int64 [tokens].
 
         Args:
-            texts: ids of all texts end to end.
+            texts: ids of all texts, concatenated.
             lengths: number of tokens of each text, int64 [sequences, texts per sequence].
         """
         is_text = self.is_text(lengths)
@@ -65,12 +65,12 @@ class Template:
         return ids, np.repeat(np.tile(self.token_type_ids, len(lengths)), self._runs(lengths))
 
     def is_text(self, lengths: np.ndarray) -> np.ndarray:
-        # Returns which tokens are text, not special, bool [tokens]; `lengths` as in `apply_batch`.
+        # Return which tokens are text, not special tokens, bool [tokens]. `lengths` as in `apply_batch`.
         is_text_run = np.arange(len(self.token_type_ids)) % 2 == 1
         return np.repeat(np.tile(is_text_run, len(lengths)), self._runs(lengths))
 
     def _runs(self, lengths: np.ndarray) -> np.ndarray:
-        # The number of tokens of each run of special tokens and each text, in order, int64 [runs].
+        # Return the number of tokens in each run of special tokens and in each text, in order, int64 [runs].
         runs = np.empty((len(lengths), len(self.token_type_ids)), np.int64)
         runs[:, 0::2] = [len(special) for special in self.special_ids]
         runs[:, 1::2] = lengths
@@ -84,7 +84,7 @@ class Templates:
 
     @property
     def special_ids(self) -> tuple[int, ...]:
-        # The distinct ids in both templates, ascending.
+        # Return the distinct special ids in both templates, ascending.
         runs = (*self.single.special_ids, *self.pair.special_ids)
         return tuple(sorted({number for run in runs for number in run}))
 
@@ -98,7 +98,7 @@ def read_templates(tokenizer: Tokenizer) -> Templates:
 def _read_template(tokenizer: Tokenizer, encoding: Encoding, texts: int) -> Template:
     special_ids: list[list[int]] = [[] for _ in range(texts + 1)]
     token_type_ids = [0] * (2 * texts + 1)
-    # Even for special tokens, odd for texts.
+    # Index of the current run: even for special tokens, odd for texts.
     run = 0
     tokens = zip(encoding.ids, encoding.tokens, encoding.type_ids, encoding.sequence_ids, strict=True)
     for number, token, type_id, text in tokens:
@@ -123,7 +123,7 @@ def _read_template(tokenizer: Tokenizer, encoding: Encoding, texts: int) -> Temp
 def template_processing(
     tokenizer: Tokenizer, cls: str, sep: str, pair: str = "{cls} $A {sep} $B:1 {sep}:1"
 ) -> TemplateProcessing:
-    # Makes `cls` A `sep` of one text, and `pair` (default: BERT's) of two.
+    # The template for one text is "cls A sep". `pair` is the template for two texts, by default that of BERT.
     special = [(token, tokenizer.token_to_id(token)) for token in dict.fromkeys((cls, sep))]
     return TemplateProcessing(f"{cls} $A {sep}", pair.format(cls=cls, sep=sep), special)
 
@@ -136,13 +136,13 @@ class Counted(Protocol):
 
 @dataclass(frozen=True)
 class Kind:
-    """The spelling of special tokens and subwords in a kind of vocabulary; see ``load.KINDS``.
+    """A kind of vocabulary: how it spells special tokens and subwords. ``load.KINDS`` lists all kinds.
 
     Attributes:
-        pad, unk, mask: special tokens that are in no template.
-        continues_word: returns whether a piece belongs to the word of the piece before it.
-        spelt: returns a piece without its prefix.
-        by_chunk: whether a text's ids are the ids of its chunks between spaces, concatenated.
+        pad, unk, mask: the special tokens that are in no template.
+        continues_word: function that tells whether a piece continues the word of the previous piece.
+        spelt: function that returns the letters of a piece, without its prefix such as ``##``.
+        by_chunk: whether text can be split at spaces and encoded chunk by chunk with the same ids.
     """
 
     pad: str
@@ -169,10 +169,10 @@ def save_fast_tokenizer(folder: Path, tokenizer: Tokenizer, special: Mapping[str
     """Write ``tokenizer.json`` and ``tokenizer_config.json``.
 
     Args:
-        special: key of the config, such as ``cls_token`` -> spelling.
-        inputs: transformers' ``model_input_names``.
+        special: special tokens by their key in the config, such as ``cls_token``.
+        inputs: value of ``model_input_names`` in the config.
     """
-    # PreTrainedTokenizerFast uses tokenizer.json unchanged; the classes of families rebuild parts of it.
+    # PreTrainedTokenizerFast uses tokenizer.json unchanged. Classes such as RobertaTokenizerFast rebuild parts of it.
     with atomic_file(folder / "tokenizer.json") as file:
         file.write(tokenizer.to_str(pretty=True))
     config = {

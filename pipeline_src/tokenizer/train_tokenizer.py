@@ -29,16 +29,16 @@ from pipeline_src.tokenizer.load import kind_of, load_tokenizer
 from pipeline_src.tokenizer.wordpiece import MAX_WORD_LENGTH
 from pipeline_src.tokenizer.wordpiece_trainer import learn_vocabulary
 
-# Some 200 bytes each; further words go to disk.
+# Maximum number of distinct words in memory, which take about 200 bytes each. More words are written to disk.
 MAX_WORDS_IN_MEMORY = 4_000_000
 TOO_LONG = "longer_than_longest_word"
 
-# Counts the words of texts; adds drops to its argument `dropped`.
+# Function that counts the words of texts. It adds the number of dropped words to its argument `dropped`.
 Count = Callable[..., Counter[str]]
 
 
 def word_counter(params: VocabularyParams) -> Count:
-    # The function that counts the words for learning and measuring a vocabulary of this kind.
+    # Return the function that counts words for learning and measuring a vocabulary of this kind.
     lowercase = params.lowercase
     max_length = params.max_word_length
     if params.kind == "wordpiece":
@@ -70,7 +70,7 @@ def _copy_given(folder: Path, words: WordCounts, texts: Iterable[str], params: V
     return tokenizer.get_vocab_size()
 
 
-# vocabulary.kind -> writes the tokenizer's files from words and their texts; returns its vocab_size
+# vocabulary.kind -> function that learns a vocabulary, writes the tokenizer files, and returns the vocab_size.
 LEARNERS: dict[str, Callable[[Path, WordCounts, Iterable[str], VocabularyParams], int]] = {
     "wordpiece": _learn_wordpiece,
     "byte_bpe": byte_bpe.learn,
@@ -80,13 +80,17 @@ LEARNERS: dict[str, Callable[[Path, WordCounts, Iterable[str], VocabularyParams]
 
 
 def run(*, seed: int, corpus: CorpusParams, vocabulary: VocabularyParams) -> None:
-    """Read ``data/text``, write ``data/vocabulary``."""
+    """Read ``data/text`` and write ``data/vocabulary``."""
     slices = [part for folder in corpus_folders(TEXT, corpus.sources).values() for part in slice_shards(folder)]
     with atomic_directory(VOCABULARY) as folder, TemporaryDirectory(dir=folder) as runs:
         words = WordCounts(Path(runs))
         dropped = count_shards(slices, words, word_counter(vocabulary), seed, corpus.validation)
         if not words:
-            raise PipelineError("no text to learn a vocabulary from", TEXT, hint="see the drops in its manifest.json")
+            raise PipelineError(
+                "no text to learn a vocabulary from",
+                TEXT,
+                hint="see in the manifest.json of each source why its texts were dropped, and change its settings",
+            )
         texts = (text for part in slices for text in training_texts(part, seed, corpus.validation))
         entries = LEARNERS[vocabulary.kind](folder, words, texts, vocabulary)
         if vocabulary.kind != "given" and entries < vocabulary.vocab_size:
@@ -102,9 +106,9 @@ def run(*, seed: int, corpus: CorpusParams, vocabulary: VocabularyParams) -> Non
 
 
 def measure(folder: Path, words: WordCounts, too_long: int) -> dict[str, Any]:
-    # Measures the fraction of words that the tokenizer encodes without [UNK], and its pieces per word. `too_long` is
-    # the number of words longer than `max_word_length`, which `words` lacks. In WordPiece, each counts as one [UNK]; in
-    # the other kinds, they do not count.
+    # Measure the fraction of words that the tokenizer encodes without [UNK], and the number of pieces per word.
+    # `too_long` is the number of words that are longer than `max_word_length` and therefore not in `words`. In
+    # WordPiece, each of them counts as one [UNK]. In other vocabularies, they do not count.
     tokenizer = load_tokenizer(folder)
     kind = kind_of(tokenizer)
     encoder = Encoder(tokenizer)
@@ -112,7 +116,7 @@ def measure(folder: Path, words: WordCounts, too_long: int) -> dict[str, Any]:
     total = too_long if kind is wordpiece.KIND else 0
     written = total
     known = 0
-    # Without words that are too long.
+    # Number of distinct words, without those that are too long.
     distinct = 0
     for word, count in track(words.items(), "measuring the vocabulary", "word"):
         ids = encoder.encode(word)
@@ -146,7 +150,7 @@ def count_chunks(
 def _count_parts(
     chunks: Counter[str], split: Callable[[str], list[str]], max_length: int, dropped: Counter[str] | None
 ) -> Counter[str]:
-    # Only distinct chunks are normalised and split, which is fast.
+    # Normalising and splitting only the distinct chunks saves time.
     parts: Counter[str] = Counter()
     for chunk, count in chunks.items():
         for part in split(chunk):
@@ -158,7 +162,8 @@ def _count_parts(
 
 
 class WordCounts:
-    # If there are many words, sorted files go to `folder`, which the caller deletes.
+    # Counts of distinct words. If there are too many for memory, they are written to `folder`, which the caller
+    # deletes.
 
     def __init__(self, folder: Path, max_in_memory: int = MAX_WORDS_IN_MEMORY) -> None:
         self._folder = folder
@@ -181,7 +186,7 @@ class WordCounts:
         return bool(self._counts or self._runs)
 
     def items(self) -> Iterator[tuple[str, int]]:
-        # In the order of code points.
+        # Yield words and counts, sorted by code points.
         if not self._runs:
             yield from sorted(self._counts.items())
             return
@@ -193,7 +198,7 @@ class WordCounts:
 def _read_run(path: Path) -> Iterator[tuple[str, int]]:
     with open(path, encoding="utf-8", newline="\n") as file:
         for line in file:
-            # A word holds no white space.
+            # A word contains no white space, so the last tab ends it.
             word, _, count = line.rpartition("\t")
             yield word, int(count)
 

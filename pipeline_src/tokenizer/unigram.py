@@ -1,6 +1,7 @@
-"""ALBERT's unigram vocabulary (Kudo 2018): pieces have probabilities; a text is cut so that their product is highest.
+"""ALBERT's unigram vocabulary (Kudo 2018).
 
-sentencepiece learns the vocabulary, from counts of words; `tokenizers` would learn another vocabulary in every process.
+Every piece has a probability, and a text is split so that the product of probabilities is highest. sentencepiece learns
+the vocabulary from word counts. The trainer of `tokenizers` is not used, since its result differs from run to run.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ if TYPE_CHECKING:
 # Ids 0 to 4 in ALBERT.
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 ALBERT_TOKENS = {"cls": CLS, "pad": PAD, "sep": SEP, "unk": UNK, "mask": MASK}
-# Below the score of any spelling in letters.
+# Score of special tokens, lower than the score of any spelling in letters.
 NEVER = -10_000.0
-# Share of the text's characters that have a piece (google-research/albert, README.md).
+# Fraction of the characters in the text that get a piece (google-research/albert, README.md).
 COVERAGE = 0.99995
-# A fixed number, since the split of sums among threads decides their last bits.
+# A fixed number of threads, since it affects the rounding of sums and thus the result.
 THREADS = 4
-# It opens a word.
+# The mark at the start of a word.
 SPACE = "▁"
 KIND = Kind(
     pad=PAD,
@@ -42,21 +43,21 @@ KIND = Kind(
     continues_word=lambda piece: not piece.startswith(SPACE) and piece not in (*SPECIAL_TOKENS, "[PAD]", "[UNK]"),
     spelt=lambda piece: piece.removeprefix(SPACE),
 )
-# As DeBERTa v3's vocabulary spells them.
+# The spelling in the vocabulary of DeBERTa-v3.
 DEBERTA = replace(KIND, pad="[PAD]", unk="[UNK]")
 
 
 def normalizer(lowercase: bool) -> Normalizer:
-    # ALBERT's normalisation: compatible characters become one character, and a run of white space one space. With
-    # longer runs, `tokenizers` would make pieces that sentencepiece never learnt. A space before a text stays, since
-    # the text may follow a mask.
+    # Normalise as ALBERT does (NFKC or NFKD), and replace a run of white space by one space. For longer runs,
+    # `tokenizers` would make pieces that sentencepiece never learnt. A space at the start of a text is kept, since the
+    # text may follow a mask.
     letters = [NFKD(), StripAccents(), Lowercase()] if lowercase else [NFKC()]
     return Sequence([*letters, Replace(Regex(r"[\s\x00]+"), " "), Strip(left=False)])
 
 
 def build_tokenizer(pieces: list[tuple[str, float]], lowercase: bool) -> Tokenizer:
-    # A piece's id is its position in `pieces`, which begin with SPECIAL_TOKENS. Special tokens get a score below any
-    # spelling; else `tokenizers` would give their ids to "[SEP]" written in a text.
+    # The id of a piece is its position in `pieces`, which begin with SPECIAL_TOKENS. Special tokens get the score
+    # NEVER, so that "[SEP]" written in a text is spelled in letters and does not get the id of the special token.
     pieces = [(piece, NEVER if piece in SPECIAL_TOKENS else score) for piece, score in pieces]
     tokenizer = Tokenizer(Unigram(pieces, unk_id=SPECIAL_TOKENS.index(UNK), byte_fallback=False))
     tokenizer.normalizer = normalizer(lowercase)
@@ -87,7 +88,7 @@ def pieces_of(model: sentencepiece.SentencePieceProcessor) -> list[tuple[str, fl
 
 
 def learn_model(words: Counted, params: VocabularyParams) -> sentencepiece.SentencePieceProcessor:
-    # The import takes 40 ms, and only this stage needs it.
+    # Imported here, since the import takes 40 ms and only this stage needs it.
     import sentencepiece
 
     model = io.BytesIO()
@@ -109,10 +110,10 @@ def learn_model(words: Counted, params: VocabularyParams) -> sentencepiece.Sente
             bos_id=-1,
             eos_id=-1,
             control_symbols=[CLS, SEP, MASK],
-            # To spell the special tokens in a text.
+            # Needed to spell special tokens that are written in a text.
             required_chars=normalizer(params.lowercase).normalize_str("".join(SPECIAL_TOKENS)),
             num_threads=THREADS,
-            # Bytes of a line; longer lines would be skipped.
+            # Maximum number of bytes in a line. Longer lines would be skipped.
             max_sentence_length=4 * params.max_word_length + 32,
             minloglevel=2,
         )
@@ -123,6 +124,6 @@ def learn_model(words: Counted, params: VocabularyParams) -> sentencepiece.Sente
             "the vocabulary is too small",
             str(error).partition("required_chars. ")[2].partition(".")[0],
             where="params.yaml, block vocabulary",
-            hint="set vocab_size to more than there are characters in the text",
+            hint="raise vocab_size above the number of distinct characters in the text",
         ) from None
     return sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())

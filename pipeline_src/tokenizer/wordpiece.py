@@ -1,4 +1,4 @@
-"""Make BERT's WordPiece tokenizer from a vocabulary, and its files for `tokenizers` and `transformers`."""
+"""Build BERT's WordPiece tokenizer, and write its files for `tokenizers` and `transformers`."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]",
 # Prefix of a piece that continues a word.
 INNER = "##"
 KIND = Kind(PAD, UNK, MASK, lambda piece: piece.startswith(INNER), lambda piece: piece.removeprefix(INNER), True)
-# Reserved entries before [UNK] in the released vocabularies.
+# Number of reserved entries before [UNK] in the released vocabularies.
 UNUSED_FIRST = 99
-# Characters; longer words become [UNK], as in transformers (google-research/bert: 200).
+# Words with more characters become [UNK]. The limit is that of transformers; in google-research/bert, it is 200.
 MAX_WORD_LENGTH = 100
 
 
 def reserved_tokens(unused: int) -> list[str]:
-    # In the order of Google's released vocabularies.
+    # Return special and reserved tokens in the order of Google's released vocabularies.
     reserved = [f"[unused{number}]" for number in range(unused)]
     return [PAD, *reserved[:UNUSED_FIRST], UNK, CLS, SEP, MASK, *reserved[UNUSED_FIRST:]]
 
 
 def build_tokenizer(vocabulary: list[str], lowercase: bool, max_word_length: int = MAX_WORD_LENGTH) -> Tokenizer:
-    # A piece's id is its position in `vocabulary`. A special or reserved token that is written in a text ("[SEP]") is
-    # split like other text, and never gets its id.
+    # The id of a piece is its position in `vocabulary`. A special or reserved token that is written in a text ("[SEP]")
+    # is split like other text and does not get its own id.
     for token in SPECIAL_TOKENS:
         if token not in vocabulary:
             raise PipelineError("the vocabulary lacks a special token", token, hint="train it again")
@@ -50,17 +50,17 @@ def build_tokenizer(vocabulary: list[str], lowercase: bool, max_word_length: int
 def save_tokenizer(
     folder: Path, vocabulary: list[str], lowercase: bool, max_word_length: int = MAX_WORD_LENGTH
 ) -> None:
-    """Write ``vocab.txt`` (google-research/bert), ``tokenizer.json`` (`tokenizers`) and ``tokenizer_config.json``.
+    """Write ``vocab.txt``, ``tokenizer.json`` and ``tokenizer_config.json``.
 
-    `transformers` gives the same ids, but reads "[SEP]" in a text as the special token, as people expect of "[MASK]" in
-    a prompt. With ``split_special_tokens=True``, it splits "[SEP]" too.
+    `transformers` gives the same ids as this tokenizer, with one exception: it encodes "[SEP]" or "[MASK]" in a text as
+    the special token. With ``split_special_tokens=True``, it splits them like other text, as this tokenizer does.
     """
     with atomic_file(folder / "vocab.txt") as file:
         file.write("".join(f"{piece}\n" for piece in vocabulary))
     with atomic_file(folder / "tokenizer.json") as file:
         file.write(build_tokenizer(vocabulary, lowercase, max_word_length).to_str(pretty=True))
     names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL_TOKENS, strict=True))
-    # BertTokenizer has a fixed maximum length of words
+    # BertTokenizer has a fixed maximum word length.
     kind = "BertTokenizer" if max_word_length == MAX_WORD_LENGTH else "PreTrainedTokenizerFast"
     write_json(
         folder / "tokenizer_config.json",

@@ -1,9 +1,9 @@
-"""Learn a WordPiece vocabulary from word counts: repeatedly, the most frequent pair of pieces becomes a piece.
+"""Learn a WordPiece vocabulary from word counts by merging the most frequent pair of pieces repeatedly.
 
-The merges are those of `tokenizers`' WordPieceTrainer, in a fixed order: among equally frequent pairs, the pair with
-the lowest id of the left piece, then of the right piece, is merged first. The letters of all words lie end to end in
-one array, and a merge is a few operations on arrays of positions. Memory is about 40 bytes per letter of the distinct
-words, whatever the size of the text.
+The merges are those of WordPieceTrainer in `tokenizers`, but in a fixed order: among equally frequent pairs, the pair
+whose left piece has the lowest id comes first, then the pair whose right piece has the lowest id. The letters of all
+words are in one array, and a merge takes a few operations on arrays of positions. It needs about 40 bytes of memory per
+letter of the distinct words, for any size of the text.
 """
 
 from __future__ import annotations
@@ -21,27 +21,28 @@ from pipeline_src.base.progress import Progress
 from pipeline_src.tokenizer.special_tokens import Counted
 from pipeline_src.tokenizer.wordpiece import reserved_tokens
 
-# Words, and letters, that are counted at once.
+# Numbers of words and of letters that are counted at once.
 WORDS_PER_BLOCK = 1 << 17
 LETTERS_PER_BLOCK = 1 << 22
 # Number of Unicode code points.
 CODES = 0x110000
-# The piece after each word.
+# Piece number that marks the end of a word.
 END = 0
-# The pair (left, right) is the number left * BASE + right; there are fewer than BASE pieces.
+# A pair is encoded as the number left * BASE + right. There are fewer than BASE pieces.
 BASE = 1 << 20
-# In `Merger.pieces`, for letters between the first and the last letter of a piece.
+# Marks letters in `Merger.pieces` that are neither the first nor the last letter of their piece.
 INSIDE = -1
 
 
 @dataclass(frozen=True)
 class Spelling:
-    """The words to learn from, as letters end to end.
+    """The words to learn from, as an array of letters.
 
     Attributes:
-        forms: the initial pieces: the alphabet by code point, then the ``##`` forms of characters inside words.
+        forms: the initial pieces. First comes the alphabet by code point, then the ``##`` forms of characters that
+            occur inside words.
         characters: number of ``forms`` without ``##``.
-        pieces: for each letter, the number of its form, from 1; END after each word; int32 [letters].
+        pieces: for each letter, the number of its form, counted from 1, and END after each word, int32 [letters].
         word: for each letter, the index of its word, int32 [letters].
         counts: number of occurrences of each word, int64 [words].
     """
@@ -54,12 +55,14 @@ class Spelling:
 
 
 def spell(words: Iterable[tuple[str, int]], alphabet: int, min_count: int) -> Spelling:
-    """Choose an alphabet, and spell the words that have no other characters and occur at least ``min_count`` times.
+    """Choose an alphabet, and spell the words that consist of it.
 
     Args:
-        alphabet: number of characters to choose: the most frequent in all words; at ties, lower code points.
+        alphabet: size of the alphabet, which has the most frequent characters. Of equally frequent characters, those
+            with lower code points are chosen.
+        min_count: words that occur less often are left out.
     """
-    # Whole numbers, exact up to 2 ** 53.
+    # float64, as np.bincount returns. Counts are exact up to 2 ** 53.
     frequency = np.zeros(CODES)
     continues = np.zeros(CODES, bool)
     texts = [np.zeros(0, np.uint32)]
@@ -81,7 +84,7 @@ def spell(words: Iterable[tuple[str, int]], alphabet: int, min_count: int) -> Sp
     characters = np.sort(ranked[frequency[ranked] > 0])
     inner = characters[continues[characters]]
 
-    # Leave out the words with another character.
+    # Leave out the words with a character outside the alphabet.
     text = np.concatenate(texts)
     count = np.concatenate(counts)
     del texts
@@ -94,7 +97,7 @@ def spell(words: Iterable[tuple[str, int]], alphabet: int, min_count: int) -> Sp
     text = text[is_known[word]]
     count = count[is_known]
 
-    # Number the forms of inner letters first, then overwrite those of first letters.
+    # Give all letters the numbers of their ## forms, then overwrite the numbers of first letters.
     number = np.zeros(CODES, np.int32)
     number[inner] = np.arange(len(inner)) + len(characters) + 1
     pieces = number[text]
@@ -108,7 +111,7 @@ def spell(words: Iterable[tuple[str, int]], alphabet: int, min_count: int) -> Sp
 
 
 def _word_of_letter(text: np.ndarray) -> np.ndarray:
-    # For each letter and each END after a word, the index of the word, int32 [letters].
+    # Return the index of the word of each letter and each END, int32 [letters].
     is_end = text == END
     return np.cumsum(is_end, dtype=np.int32) - is_end
 
@@ -119,8 +122,9 @@ def learn_vocabulary(words: Counted, size: int, alphabet: int, min_count: int, u
     Args:
         words: counts of normalised words.
         size: maximum number of entries, special tokens and characters included.
-        alphabet: maximum number of single characters. The most frequent are chosen; words with others are ignored.
-        min_count: rarer words and pairs are ignored.
+        alphabet: maximum number of single characters, of which the most frequent are chosen. Words with other
+            characters are ignored.
+        min_count: words and pairs that occur less often are ignored.
         unused: number of entries to reserve for later use.
 
     Returns:
@@ -135,7 +139,7 @@ def learn_vocabulary(words: Counted, size: int, alphabet: int, min_count: int, u
             f"{size} entries for {len(reserved)} special and unused ones and {len(spelling.forms)} forms of "
             f"{spelling.characters} characters",
             where="params.yaml, block vocabulary",
-            hint=f"set size to {size - room} or more, or lower unused or limit_alphabet",
+            hint=f"set vocab_size to {size - room} or more, or lower unused or limit_alphabet",
         )
     with Progress("learning pieces", size, "piece") as progress:
         progress.advance(size - room)
@@ -164,10 +168,10 @@ class Merger:
         self._word = spelling.word
         self._word_counts = spelling.counts
         self._numbers = {text: number for number, text in enumerate(self.texts)}
-        # In letters.
+        # Number of letters in each piece.
         self._lengths = [0] + [1] * len(spelling.forms)
-        # The letters of each piece: sort all letters by piece, and cut between two pieces. With pieces 2 1 2, the order
-        # is 1 | 0 2. Narrow types are sorted in linear time.
+        # Find the positions of each piece: sort all positions by piece, and split the result between pieces. For pieces
+        # 2 1 2, this gives 1 | 0 2. Narrow integer types are sorted in linear time.
         narrow = self.pieces.astype(np.min_scalar_type(len(self.texts)))
         order = np.argsort(narrow, kind="stable").astype(np.int32)
         ends = np.cumsum(np.bincount(self.pieces, minlength=len(self.texts)))
@@ -177,7 +181,7 @@ class Merger:
     def _count_pairs(self) -> defaultdict[int, int]:
         totals: defaultdict[int, int] = defaultdict(int)
         for start in range(0, len(self.pieces), LETTERS_PER_BLOCK):
-            # One more letter, so that the last of this block is in a pair.
+            # Include the first letter of the next block, which forms a pair with the last letter of this block.
             block = self.pieces[start : start + LETTERS_PER_BLOCK + 1].astype(np.int64)
             left = block[:-1]
             right = block[1:]
@@ -193,14 +197,14 @@ class Merger:
         return totals
 
     def learn(self, min_count: int) -> Iterator[str]:
-        # Merges pair after pair, until no pair occurs `min_count` times.
+        # Merge the most frequent pair until no pair occurs `min_count` times. Yield the new pieces.
         counts = self.pair_counts
         heap = [(-count, pair) for pair, count in counts.items() if count >= min_count]
         heapq.heapify(heap)
         while heap:
             count, pair = heapq.heappop(heap)
             now = counts.get(pair, 0)
-            # Other merges changed the count: push the pair again.
+            # If other merges have changed the count, push the pair again with its present count.
             if now != -count:
                 if now >= min_count:
                     heapq.heappush(heap, (-now, pair))
@@ -221,7 +225,7 @@ class Merger:
                 yield text
 
     def _merge(self, left: int, right: int, merged: int) -> set[int]:
-        # Writes `merged` wherever `right` follows `left`; returns the pairs that have become more frequent.
+        # Replace every `left` that `right` follows by `merged`. Return the pairs that have become more frequent.
         pieces = self.pieces
         counts = self.pair_counts
         positions = self._find(left, right)
@@ -233,7 +237,8 @@ class Merger:
         before = pieces[positions - 1].astype(np.int64)
         after = pieces[positions + size].astype(np.int64)
         has_before = before != END
-        # False as well if the next occurrence follows at once: that one counts the pair, as its (x, left).
+        # Also False if the next occurrence follows directly, since that occurrence counts the same pair as its (x,
+        # left).
         has_after = after != END
         has_after[:-1] &= positions[1:] != positions[:-1] + size
         lost_before = before * BASE + left
@@ -243,7 +248,7 @@ class Merger:
         pieces[positions + right_start] = INSIDE
         pieces[positions] = merged
         pieces[positions + (size - 1)] = merged
-        # It has changed to `merged` where two occurrences are neighbours.
+        # If two occurrences are neighbours, the piece before the second one is now `merged`.
         now_before = pieces[positions - 1].astype(np.int64)
         gained_before = now_before * BASE + merged
         gained_after = merged * BASE + after
@@ -263,10 +268,10 @@ class Merger:
         return set(more)
 
     def _find(self, left: int, right: int) -> np.ndarray:
-        # Where `left` followed by `right` starts, ascending, without overlaps.
+        # Return where `left` followed by `right` starts, ascending, without overlaps.
         pieces = self.pieces
         size = self._lengths[left]
-        # Look at the rarer piece, and drop its outdated positions.
+        # Search the positions of the rarer piece, and drop its outdated positions.
         rarer = min(left, right, key=lambda piece: len(self.positions[piece]))
         candidates = self.positions[rarer]
         positions = candidates[pieces[candidates] == rarer]
@@ -276,8 +281,8 @@ class Merger:
         else:
             starts = positions[pieces[positions - 1] == left] - size
         if left == right:
-            # In a run of this piece, every second occurrence starts a pair: of x x x x x, occurrences 0 and 2. The last
-            # of a run is no start here, since no piece follows it.
+            # In a run of the same piece, every second occurrence starts a pair: in x x x x x, occurrences 0 and 2. The
+            # last occurrence of a run is not in `starts`, since the same piece does not follow it.
             index = np.arange(len(starts))
             starts_run = np.diff(starts, prepend=-size - 1) != size
             run_start = np.maximum.accumulate(np.where(starts_run, index, 0))

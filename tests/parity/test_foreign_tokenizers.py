@@ -293,12 +293,24 @@ def words(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (words, "a BPE that is not of bytes"),
+        (words, "the BPE tokenizer is not byte-level"),
         (lambda folder: settings(folder, mask_token="<m>"), "of another spelling: <m>"),
-        (lambda folder: (folder / "tokenizer.json").write_text('{"model": {"type": "BPE"}}'), "not a tokenizer"),
-        (saved_with(normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}), "not a tokenizer"),
-        (saved_with(normalizer={"type": "Precompiled", "precompiled_charsmap": "BAAAAAAAAAA="}), "not a tokenizer"),
-        (saved_with(model={"type": "BPE", "vocab": {"a": 0}, "merges": [["a", "x"]]}), "not a tokenizer: Token `x`"),
+        (
+            lambda folder: (folder / "tokenizer.json").write_text('{"model": {"type": "BPE"}}'),
+            "the tokenizer cannot be loaded",
+        ),
+        (
+            saved_with(normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}),
+            "the tokenizer cannot be loaded",
+        ),
+        (
+            saved_with(normalizer={"type": "Precompiled", "precompiled_charsmap": "BAAAAAAAAAA="}),
+            "the tokenizer cannot be loaded",
+        ),
+        (
+            saved_with(model={"type": "BPE", "vocab": {"a": 0}, "merges": [["a", "x"]]}),
+            "the tokenizer cannot be loaded: Token `x`",
+        ),
     ],
 )
 def test_read_foreign_unsupported_tokenizer_is_rejected(bare, tmp_path, spoil, message):
@@ -310,10 +322,10 @@ def test_read_foreign_unsupported_tokenizer_is_rejected(bare, tmp_path, spoil, m
 
 
 def test_read_foreign_damaged_sentencepiece_model_is_rejected(bare, lines, tmp_path):
-    with pytest.raises(PipelineError, match="a sentencepiece model without a tokenizer.json"):
+    with pytest.raises(PipelineError, match="the SentencePiece model has no tokenizer.json"):
         read_foreign(bare("albert"), "albert")
     for content, message in (
-        (b"\xff\xff\xff", "not a model of sentencepiece"),
+        (b"\xff\xff\xff", "invalid SentencePiece model"),
         (train_sentencepiece(lines, 200, model_type="bpe"), "that is not unigram: spm.model"),
     ):
         (tmp_path / "spm.model").write_bytes(content)

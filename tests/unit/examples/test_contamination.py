@@ -73,7 +73,7 @@ UNSPACED = {
     [("unigram", "水车在河边转动。磨坊在河边转动"), ("unigram", "กังหนำกังหนำกังหนำกังหนำ"),
      ("WordPiece", "水车ぐるぐるまわる。水车在河边"), ("WordPiece", "กังหนำกังหนำกังหนำ")],
 )  # fmt: skip
-def test_words_text_without_spaces_has_a_word_in_each_subword(kind: str, text: str) -> None:
+def test_words_chinese_subwords_are_words(kind: str, text: str) -> None:
     tokenizer = UNSPACED[kind]
     words = Words.of(tokenizer)
     ids = np.asarray(tokenizer.encode(text, add_special_tokens=False).ids)
@@ -103,7 +103,7 @@ def test_measure_overlap_run_across_two_training_documents_is_not_counted(corpus
     assert measure(corpus, [within])["found"] == 1
 
 
-def test_measure_overlap_same_for_any_blocks_and_workers(corpus, monkeypatch):
+def test_measure_overlap_any_blocks_and_workers_give_same_result(corpus, monkeypatch):
     texts = [text(seed, 40) for seed in (1, 2, 300, 301)]
     whole = measure(corpus, texts)
     monkeypatch.setattr(contamination, "BLOCK_TOKENS", 500)
@@ -133,7 +133,7 @@ def runs_of(ids: list[int]) -> list[tuple[tuple[int, ...], ...]]:
 
 
 @given(st.lists(IDS, max_size=4), IDS, st.integers(0, 60), st.integers(0, 60))
-def test_shared_text_equals_search_in_tuples_of_words(
+def test_shared_text_equals_brute_force_search(
     texts: list[list[int]], document: list[int], start: int, length: int
 ) -> None:
     texts = [*texts, [3, *document[start : start + length]]]  # so that many do

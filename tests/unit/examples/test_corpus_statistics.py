@@ -77,7 +77,7 @@ def test_corpus_statistics_counts_every_stage(study):
     assert examples["train"] == describe(np.load("data/examples/phase1/train.npy"), 64, 3)
 
 
-def test_corpus_statistics_overlap_finds_passages_of_tasks(study):
+def test_corpus_statistics_task_passages_in_corpus_are_counted(study):
     overlap = corpus_statistics(CORPUS.sources, ("squad1", "qnli", "cola"))["overlap"]
     train_text = {"squad1/train-v1.1.json", "squad1/dev-v1.1.json", "qnli/train.tsv", "qnli/dev.tsv"}
     assert set(overlap) == {"validation documents"} | train_text
@@ -119,7 +119,7 @@ def test_describe_counts_tokens_lengths_and_random_pairs():
     }
 
 
-def test_corpus_statistics_does_not_depend_on_metrics_or_training(root):
+def test_corpus_statistics_runs_without_training_results(root):
     """A changed metric or masking rate reads no text again."""
     imported = imported_files(STAGES["corpus_statistics"].module)
     assert not {"pipeline_src/tasks/metrics.py", "pipeline_src/evaluate/scores.py"} & set(imported)
@@ -128,7 +128,7 @@ def test_corpus_statistics_does_not_depend_on_metrics_or_training(root):
     assert set(stage["params"]) == {"seed", "tasks", "corpus.sources"}
 
 
-def test_sample_passages_are_lines_from_every_source(study):
+def test_sample_passages_takes_lines_from_every_source(study):
     folders = {source: study / "data/text" / source / "clean-text" for source in ("books", "wikipedia")}
     passages = sample_passages(folders, 1)
     assert len(passages) == 5

@@ -50,7 +50,7 @@ def test_apply_rate_is_mask_prob_and_replaces_eighty_ten_ten(mask_prob):
     assert replaced.max() > ENTRIES - 50
 
 
-def test_apply_ratios_of_masking_are_kept():
+def test_apply_mask_and_random_ratios_are_respected():
     ids, lengths, examples = batch(200, 128)
     seen, chosen = masked_lm(0.9, mask_ratio=0.5, random_ratio=0.0, keep_ratio=0.5).apply(ids, lengths, examples)
     assert ((seen[chosen] == MASK) | (seen[chosen] == ids[chosen])).all()
@@ -58,7 +58,7 @@ def test_apply_ratios_of_masking_are_kept():
 
 
 @pytest.mark.parametrize("cap", [None, 2])
-def test_apply_each_example_has_num_predictions_at_least_one(cap):
+def test_apply_every_example_predicts_at_least_one_token(cap):
     ids, lengths, examples = batch(200, 20)
     _, chosen = masked_lm(0.15, max_predictions=cap).apply(ids, lengths, examples)
     sequence = np.repeat(np.arange(200), lengths)
@@ -146,7 +146,7 @@ def test_apply_random_tokens_may_be_special(special_replacements):
     assert counts[may_occur].max() < 1.2 * counts[may_occur].min()
 
 
-def test_special_replacements_are_false_in_roberta_alone():
+def test_special_replacements_are_off_only_in_roberta():
     refusing = [name for name in member_names("models") if not architecture_spec(name).special_replacements]
     assert refusing == ["roberta"]
 
@@ -165,7 +165,7 @@ def test_apply_sequence_without_maskable_tokens_is_unchanged():
 
 
 @pytest.mark.parametrize(("pairs", "marks"), [("none", 2), ("nsp", 3)])
-def test_clm_collator_predicts_every_token_from_the_one_before(tmp_path, store, pairs, marks):
+def test_clm_collator_predicts_every_next_token(tmp_path, store, pairs, marks):
     np.save(tmp_path / "index.npy", document_pairs(store, 0, len(store), PairRules(32, 0.1, 0.5, pairs, marks), [1]))
     examples = PretrainingExamples(tmp_path / "index.npy", store, CLMCollator(SEP), bert_templates(CLS, SEP), pairs)
     batch = examples.batch(np.asarray([4, 0, 7]))
@@ -180,7 +180,7 @@ def test_clm_collator_predicts_every_token_from_the_one_before(tmp_path, store, 
     assert np.array_equal(words, batch.labels != SEP)
 
 
-def test_make_collator_of_every_objective():
+def test_make_collator_every_objective_has_a_collator():
     tokenizer = build_tokenizer([*SPECIAL_TOKENS, "a", "##b"], lowercase=True)
     collators = {name: make_collator(name, tokenizer, 0.15, Masking(), 1) for name in member_names("objectives")}
     assert collators["clm"] == CLMCollator(tokenizer.token_to_id("[SEP]"))

@@ -43,7 +43,7 @@ def test_draw_samples_segments_match_their_label(tmp_path, store):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_draw_samples_same_for_any_workers_and_blocks(tmp_path, store, monkeypatch, workers):
+def test_draw_samples_any_workers_and_blocks_give_same_examples(tmp_path, store, monkeypatch, workers):
     expected = samples_of(tmp_path)
     monkeypatch.setattr(stage, "TOKENS_PER_BLOCK", 300)
     assert np.array_equal(samples_of(tmp_path, workers=workers), expected)
@@ -68,7 +68,7 @@ def test_draw_samples_pair_objective_none_gives_single_segments(tmp_path, store)
     assert samples["a_length"].sum() > 0.8 * len(store.ids)
 
 
-def test_pairs_are_the_values_of_pair_objective():
+def test_pairs_keys_equal_values_of_pair_objective():
     assert set(PAIRS) == set(ExamplesParams.model_fields["pair_objective"].annotation.__args__)
 
 
@@ -161,7 +161,7 @@ def test_document_pairs_none_document_that_fits_is_one_example(store):
 
 
 @pytest.mark.parametrize(("share", "short"), [(0.5, 4), (0.9, 0), (0.3, 9), (0.01, 9)])
-def test_with_full_length_shorter_examples_are_left_out_up_to_share(share, short):
+def test_with_full_length_drops_short_examples_down_to_share(share, short):
     index = np.zeros(13, SAMPLE_INDEX)
     index["a"] = np.arange(13)
     index["a_length"] = [30, 30, 8, 9, 30, 7, 8, 9, 30, 7, 8, 9, 1]
@@ -184,7 +184,7 @@ def test_build_examples_no_pairs_is_rejected_and_writes_nothing(tmp_path, monkey
     assert not (tmp_path / "data/examples").exists()
 
 
-def test_write_sample_index_blocks_equal_numpy_file(tmp_path):
+def test_write_sample_index_blocks_equal_numpy_save(tmp_path):
     block = np.zeros(5, SAMPLE_INDEX)
     block["a"] = np.arange(5)
     assert write_sample_index(tmp_path / "p.npy", iter([block, block[:2]]))[0] == 7

@@ -23,12 +23,12 @@ def test_continues_word_token_belongs_to_word_of_its_last_character() -> None:
     assert continues_word("abcd", in_twos, [1, 1, 1, 4]).tolist() == [False, True, True, False]  # bytes of one letter
 
 
-def test_continues_word_space_token_begins_the_next_word() -> None:
+def test_continues_word_space_token_starts_the_next_word() -> None:
     assert continues_word("ab cd", in_twos, [1, 2, 3, 4, 5]).tolist() == [False, True, False, True, True]
 
 
 @given(st.lists(st.text(st.sampled_from("ab中ü"), min_size=1, max_size=4), min_size=1, max_size=12), st.booleans())
-def test_continues_word_same_with_or_without_space_words(words: list[str], returned: bool) -> None:
+def test_continues_word_segmenter_may_drop_or_keep_spaces(words: list[str], returned: bool) -> None:
     text = " ".join(words)
     continued = continues_word(text, re.compile(r"\s|\S+").findall if returned else str.split, range(1, len(text) + 1))
     begins = [n for n, continued in enumerate(continued.tolist()) if not continued]
@@ -37,7 +37,7 @@ def test_continues_word_same_with_or_without_space_words(words: list[str], retur
 
 
 def test_continues_word_segmenter_that_changes_text_is_rejected() -> None:
-    with pytest.raises(PipelineError, match="the segmenter changes the text"):
+    with pytest.raises(PipelineError, match="the words of the segmenter are not the same text"):
         continues_word("ab", lambda text: [text.upper()], [2])
 
 
@@ -74,8 +74,8 @@ NOT_OF_A_PACKAGE += ["re:findall", "pipeline_src.base.names:shown", "no_such_mod
 
 
 @pytest.mark.parametrize("name", NOT_OF_A_PACKAGE)
-def test_load_segmenter_only_of_an_installed_package(name: str) -> None:
-    with pytest.raises(PipelineError, match="a segmenter is a function of an installed package"):
+def test_load_segmenter_package_not_installed_is_rejected(name: str) -> None:
+    with pytest.raises(PipelineError, match="the package of the segmenter is not installed"):
         load_segmenter(name)
     with pytest.raises(ValidationError, match="is not installed; install it"):
         TextParams.model_validate({"from": "x", "segmenter": name})
@@ -84,26 +84,24 @@ def test_load_segmenter_only_of_an_installed_package(name: str) -> None:
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        ("no_such_function", "no such segmenter"),
-        ("system", "a segmenter is a function that its own package defines"),
-        ("getoutput", "a segmenter is a function that its own package defines"),
-        ("run", "a segmenter is a function that its own package defines"),
-        ("execute", "a segmenter is a function that its own package defines"),
-        ("lcut", "a segmenter is a function that its own package defines"),
-        ("NOTHING", "a segmenter is a function that its own package defines"),
-        ("Cutter", "a segmenter is a function that its own package defines"),
-        ("generator", "a segmenter must return a list of words"),
-        ("text_itself", "a segmenter must return a list of words"),
-        ("of_bytes", "a segmenter must return a list of words"),
-        ("changes", "the segmenter changes the text"),
-        ("fails", "not a segmenter"),
-        ("leaves", "not a segmenter"),
+        ("no_such_function", "the segmenter cannot be imported"),
+        ("system", "the segmenter is not a function of its own package"),
+        ("getoutput", "the segmenter is not a function of its own package"),
+        ("run", "the segmenter is not a function of its own package"),
+        ("execute", "the segmenter is not a function of its own package"),
+        ("lcut", "the segmenter is not a function of its own package"),
+        ("NOTHING", "the segmenter is not a function of its own package"),
+        ("Cutter", "the segmenter is not a function of its own package"),
+        ("generator", "the segmenter does not return a list of words"),
+        ("text_itself", "the segmenter does not return a list of words"),
+        ("of_bytes", "the segmenter does not return a list of words"),
+        ("changes", "the words of the segmenter are not the same text"),
+        ("fails", "the segmenter failed on a test text"),
+        ("leaves", "the segmenter failed on a test text"),
     ],
 )
 @pytest.mark.usefixtures("packages")
-def test_load_segmenter_what_does_not_cut_text_is_rejected_before_it_sees_the_corpus(
-    function: str, message: str
-) -> None:
+def test_load_segmenter_other_function_is_rejected(function: str, message: str) -> None:
     name = f"segmenter_for_tests:{function}"
     assert TextParams.model_validate({"from": "x", "segmenter": name}).segmenter == name
     with pytest.raises(PipelineError, match=message) as caught:
@@ -112,22 +110,22 @@ def test_load_segmenter_what_does_not_cut_text_is_rejected_before_it_sees_the_co
 
 
 @pytest.mark.usefixtures("packages")
-def test_load_segmenter_of_an_installed_package() -> None:
+def test_load_segmenter_function_of_installed_package_is_loaded() -> None:
     assert load_segmenter("in_twos:in_twos")("abc") == ["ab", "c"]
     assert segmenter_version("in_twos:in_twos") == "in_twos:in_twos in_twos 1.0"
 
 
-def test_params_checking_a_segmenter_imports_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_params_with_segmenter_are_checked_without_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(install_segmenter(tmp_path, "must_not_be_imported", "raise SystemExit"))
     TextParams.model_validate({"from": "x", "segmenter": "must_not_be_imported:cut"})
     TextParams.model_validate({"from": "x", "segmenter": "must_not_be_imported.inner:cut"})
     with pytest.raises(ValidationError, match="should match pattern"):
         TextParams.model_validate({"from": "x", "segmenter": "jieba"})
-    with pytest.raises(PipelineError, match="no such segmenter"):
+    with pytest.raises(PipelineError, match="the segmenter cannot be imported"):
         load_segmenter("must_not_be_imported:cut")
 
 
-def test_continues_word_jieba_words() -> None:
+def test_continues_word_jieba_gives_its_words() -> None:
     text = "我们喜欢自然语言处理。"
     continues = continues_word(text, load_segmenter("jieba:lcut"), range(1, len(text) + 1))
     letters = zip(text, continues, strict=True)

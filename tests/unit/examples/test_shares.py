@@ -103,7 +103,7 @@ def test_build_examples_weight_zero_leaves_source_out(tokens: TokenStore) -> Non
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.0, 0.7])
-def test_build_examples_temperature_weighs_by_size(tokens, temperature):
+def test_build_examples_temperature_weights_sources_by_size(tokens, temperature):
     stage.run(seed=1, examples=params(temperature=temperature))
     about, _ = read_phase()
     counted = read_json("data/tokens/manifest.json")["parts"]["train"]

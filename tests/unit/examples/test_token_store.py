@@ -33,7 +33,7 @@ def test_token_store_damaged_manifest_is_rejected(tmp_path, store, change):
     manifest = read_json(tmp_path / "manifest.json")
     manifest["splits"]["train"] |= change
     write_json(tmp_path / "manifest.json", manifest)
-    with pytest.raises(PipelineError, match="unexpected content in a JSON file|not a type of ids"):
+    with pytest.raises(PipelineError, match="unexpected content in a JSON file|invalid id_type"):
         TokenStore(tmp_path, "train")
     for wrong in ([], {"splits": []}, {"splits": {}}):
         write_json(tmp_path / "manifest.json", wrong)
@@ -72,7 +72,7 @@ def test_token_store_files_are_little_endian(tmp_path, make_store):
 
 def test_counts_id_beyond_vocabulary_is_rejected(tmp_path, store):
     assert store.counts(140).tolist() == np.bincount(store.ids, minlength=140).tolist()
-    with pytest.raises(PipelineError, match="an id that the vocabulary does not have: 139 of 120"):
+    with pytest.raises(PipelineError, match="token id outside the vocabulary: 139, with vocab_size 120"):
         store.counts(120)
 
 
@@ -99,5 +99,5 @@ def test_read_sample_index_example_beyond_the_tokens_is_rejected(tmp_path, colum
     wrong = EXAMPLES.copy()
     wrong[column][2] = value
     np.save(tmp_path / "index.npy", wrong)
-    with pytest.raises(PipelineError, match="example 2 is not within the tokens"):
+    with pytest.raises(PipelineError, match="example 2 exceeds the token store"):
         read_sample_index(tmp_path / "index.npy", 10)

@@ -53,7 +53,7 @@ def study(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_tokenize_corpus_documents_are_in_their_split(study):
+def test_tokenize_corpus_documents_are_written_to_their_split(study):
     tokenize()
     ids = [f"books:{n}" for n in range(10)] + [f"wiki:{n}" for n in range(30)]
     tokenizer = load_tokenizer("data/vocabulary")
@@ -91,7 +91,7 @@ def test_tokenize_corpus_manifest_names_every_source_once(study):
 
 
 @pytest.mark.parametrize(("wiki", "books", "sentences"), [("de", None, [1, 2]), ("en", "und", [2, 2])])
-def test_tokenize_corpus_sentences_end_by_rules_of_the_language(study, wiki, books, sentences):
+def test_tokenize_corpus_sentences_are_split_by_language(study, wiki, books, sentences):
     for source, language in (("wikipedia", wiki), ("books", books)):
         documents = [Document(f"{source}:{n}", "", f"{source} is 22. Februar is words") for n in range(40)]
         write_clean_text(source, documents, **({"language": language} if language else {}))
@@ -228,7 +228,7 @@ def test_tokenize_corpus_copy_from_earlier_source_is_dropped(study, caplog, monk
     counts = [manifest["parts"][split] for split in ("train", "validation")]
     assert sum(parts["wikipedia"]["documents"] for parts in counts) == 40
     assert sum(parts["books"]["documents"] for parts in counts) == 10
-    assert "4 documents are copies of documents of another source" in caplog.text
+    assert "dropped 4 documents that are copies of documents of another source" in caplog.text
     # Its offsets are checked when a store is opened.
     TokenStore("data/tokens", "train")
 

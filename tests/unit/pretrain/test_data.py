@@ -86,10 +86,10 @@ def test_batches_resumed_are_identical_and_epoch_has_each_example_once(examples)
 def test_batch_id_beyond_vocabulary_is_rejected(tmp_path, store, examples):
     templates = bert_templates(CLS, SEP)
     known = PretrainingExamples(tmp_path / "index.npy", store, examples.collator, templates, "nsp", 0, 120)
-    with pytest.raises(PipelineError, match="an id that the vocabulary does not have: 1[23][0-9] of 120"):
+    with pytest.raises(PipelineError, match="token id outside the vocabulary: 1[23][0-9], with vocab_size 120"):
         known.batch(np.arange(len(known)))
 
 
 def test_examples_missing_index_is_rejected(tmp_path, store, examples):
-    with pytest.raises(PipelineError, match="no sample index"):
+    with pytest.raises(PipelineError, match="sample index not found"):
         PretrainingExamples(tmp_path / "none.npy", store, examples.collator, bert_templates(CLS, SEP), "none")

@@ -58,7 +58,7 @@ def stored(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("beam_args", [(), NAMED])
-def test_workers_results_are_in_order_and_leave_no_files(tmp_path: Path, beam_args: tuple[str, ...]) -> None:
+def test_workers_map_keeps_order_and_removes_temporary_files(tmp_path: Path, beam_args: tuple[str, ...]) -> None:
     folder = tmp_path / "x [copy] *"
     with Workers(beam_args, folder) as workers:
         assert list(workers.map(square, range(20))) == [number**2 for number in range(20)]
@@ -82,20 +82,20 @@ def test_workers_error_of_first_item_is_raised_unchanged(
     assert stored(tmp_path) == []
 
 
-def test_workers_function_of_an_earlier_map_is_not_used_again(tmp_path: Path) -> None:
+def test_workers_second_map_uses_its_own_function(tmp_path: Path) -> None:
     # A process keeps the last function that it has read.
     with Workers(NAMED, tmp_path) as workers:
         for text in (b"a", b"b"):
             assert list(workers.map(partial(repeat, text=text), [0, 2])) == [b"", text * 2]
 
 
-def test_workers_file_that_a_worker_does_not_find_is_lost_output(tmp_path: Path) -> None:
+def test_workers_file_missing_on_a_worker_is_rejected(tmp_path: Path) -> None:
     with Workers(NAMED, tmp_path) as workers, pytest.raises(PipelineError) as caught:
         list(workers.map(miss, [7, 8]))
     assert (caught.value.what, caught.value.value) == ("the Beam runner lost output", "missing-7")
 
 
-def test_workers_without_a_common_disk_are_lost_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_without_shared_disk_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Workers(NAMED, tmp_path) as workers:
         with monkeypatch.context() as patch, pytest.raises(PipelineError, match="lost output: .*functio"):
             patch.setattr(beam, "_write", lambda *_: None)
@@ -118,7 +118,7 @@ def test_workers_without_a_common_disk_are_lost_output(tmp_path: Path, monkeypat
         (["--runner=DaskRunner", "--dask_scheduler_file=F"], "DaskOptions", {"scheduler_file": "F"}),
     ],
 )
-def test_parse_options_of_other_runners_keep_their_values(beam_args, view, values) -> None:
+def test_parse_options_of_other_runners_keeps_values(beam_args, view, values) -> None:
     from apache_beam.options import pipeline_options
     from apache_beam.runners.dask import dask_runner
 
@@ -139,14 +139,14 @@ def test_parse_options_of_other_runners_keep_their_values(beam_args, view, value
         ("--runner=os.path", "the Beam runner is unknown or not installed: os.path"),
     ],
 )
-def test_parse_options_mistakes_are_one_sentence(tmp_path, argument, message, capfd) -> None:
+def test_parse_options_invalid_option_is_rejected(tmp_path, argument, message, capfd) -> None:
     with pytest.raises(PipelineError) as caught:
         Workers(["--runner=FnApiRunner", argument], tmp_path)
     assert str(caught.value).splitlines()[:2] == [message, "  where:  beam_args in machine.yaml"]
     assert capfd.readouterr().err == ""
 
 
-def test_workers_of_a_killed_run_do_not_write_to_a_later_one(tmp_path: Path) -> None:
+def test_workers_of_a_killed_run_do_not_change_the_next_run(tmp_path: Path) -> None:
     with Workers((), tmp_path) as workers:
         earlier = workers.folder
     with Workers((), tmp_path) as workers:
@@ -158,7 +158,7 @@ def test_workers_of_a_killed_run_do_not_write_to_a_later_one(tmp_path: Path) -> 
     assert stored(tmp_path) == ["shard"]
 
 
-def test_workers_of_dask_call_function_once_for_each_item(tmp_path: Path) -> None:
+def test_workers_on_dask_call_the_function_once_per_item(tmp_path: Path) -> None:
     dask = ["--runner=apache_beam.runners.dask.dask_runner.DaskRunner"]
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, dashboard_address=None, processes=False
@@ -170,7 +170,7 @@ def test_workers_of_dask_call_function_once_for_each_item(tmp_path: Path) -> Non
     assert sorted(map(int, (tmp_path / "calls").read_text().split())) == list(range(21))
 
 
-def test_workers_unreachable_cluster_is_one_sentence(tmp_path: Path) -> None:
+def test_workers_unreachable_cluster_is_rejected(tmp_path: Path) -> None:
     beam_args = ["--runner=apache_beam.runners.dask.dask_runner.DaskRunner", "--dask_connection_timeout=1"]
     with Workers([*beam_args, "--dask_client_address=tcp://127.0.0.1:1"], tmp_path) as workers:
         with pytest.raises(PipelineError, match=r"the Beam runner cannot be reached: .*127\.0\.0\.1:1"):

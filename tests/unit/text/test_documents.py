@@ -30,7 +30,7 @@ def corpus(tmp_path):
 
 
 @given(st.text() | st.text(alphabet=st.characters(max_codepoint=0xFF)))
-def test_without_controls_leaves_white_space_and_all_else(text):
+def test_without_controls_keeps_all_other_characters(text):
     kept = [c for c in text if c.isspace() or not c.isascii() or unicodedata.category(c) != "Cc"]
     assert without_controls(text) == "".join(kept)
 

@@ -24,7 +24,7 @@ def sample_of(numbers: list[int]) -> DroppedSample:
 
 
 @given(st.lists(st.integers(0, 500), unique=True), st.integers(), st.integers(1, 5))
-def test_dropped_sample_same_records_for_any_order_and_merge(numbers: list[int], seed: int, parts: int) -> None:
+def test_dropped_sample_any_order_gives_same_records(numbers: list[int], seed: int, parts: int) -> None:
     shuffled = random.Random(seed).sample(numbers, len(numbers))
     merged = DroppedSample()
     for part in range(parts):
@@ -78,7 +78,7 @@ REPEATED = {"1.jsonl": {7}, "2.jsonl": {0, 1}}
 
 
 @pytest.mark.parametrize("max_words", [None, 10_000, 90, 40, 3, 1])
-def test_drop_documents_same_documents_within_limit_for_any_shards(tmp_path: Path, max_words: int | None) -> None:
+def test_drop_documents_any_shards_keep_same_documents(tmp_path: Path, max_words: int | None) -> None:
     sample = DroppedSample()
     shards = write_shards(tmp_path, SHARDS)
     before = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}

@@ -148,7 +148,7 @@ def test_refusal_repeated_text_without_spaces_is_refused() -> None:
     assert refusal("水车转。" * 100, only("gopher_repetition.max_top_2_gram"), "zh") is not None
 
 
-def test_refusal_stop_words_without_spaces_count_anywhere() -> None:
+def test_refusal_chinese_stop_words_are_counted_inside_text() -> None:
     text = UNSPACED["zh"].replace("\n", "")
     verdicts = []
     for stop_words in (["的", "了", "the"], ["的", "她", "the"], ["the", "of"]):
@@ -157,14 +157,14 @@ def test_refusal_stop_words_without_spaces_count_anywhere() -> None:
     assert verdicts == [None, ("gopher_quality.min_stop_words", 1, 2), None]
 
 
-def test_refusal_changed_threshold_decides() -> None:
+def test_refusal_changed_threshold_changes_the_verdict() -> None:
     text = " ".join(WORDS[:30]) + "."
     loose, strict = ({"gopher_quality": {"min_words": limit}} for limit in (30, 31))
     assert refusal(text, FiltersParams.model_validate(loose), "en") is None
     assert refusal(text, FiltersParams.model_validate(strict), "en") == ("gopher_quality.min_words", 30, 31)
 
 
-def test_refusal_german_stop_words_keep_german_text() -> None:
+def test_refusal_german_text_with_german_stop_words_is_kept() -> None:
     text = REFUSED_TEXTS["gopher_quality.min_stop_words"]
     german = {"gopher_quality": {"stop_words": ["ein", "ist", "der", "und"]}}
     assert refusal(text, FiltersParams.model_validate(german), "de") is None
@@ -186,7 +186,7 @@ TEXT = st.one_of(
 
 
 @given(TEXT)
-def test_refusal_any_text_names_a_rule_beyond_its_limit(text: str) -> None:
+def test_refusal_any_text_value_exceeds_the_limit(text: str) -> None:
     alone = [refusal(text, FiltersParams.model_validate({group: {}}), "en") for group in GROUPS]
     assert refusal(text, ALL, "en") == next(filter(None, alone), None)
     for refused in alone:
@@ -224,6 +224,6 @@ def test_filters_params_missing_filters_key_is_rejected() -> None:
     assert checked.filters.fineweb is None
 
 
-def test_sentence_ends_are_of_unicodes_property_but_for_three_khmer_signs():
+def test_sentence_ends_equal_unicode_property_except_khmer():
     assert {end for end in SENTENCE_ENDS if not regex.match(r"\p{Sentence_Terminal}", end)} == set("\u17d6\u17d9\u17da")
     assert len(SENTENCE_ENDS) == 159

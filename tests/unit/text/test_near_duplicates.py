@@ -68,7 +68,7 @@ def test_normal_words_typography_is_ignored() -> None:
     assert digest("... —\n!") == b""
 
 
-def test_hash_words_are_those_of_all_lines() -> None:
+def test_hash_words_of_long_text_covers_all_lines() -> None:
     text = "The mill—of 水车在河 – turns.\n\n“Don’t,” she\tsaid.\n"
     long = text * (near_duplicates.MAX_SPLIT_CHARACTERS // len(text) + 1)
     for lines in (text, long):
@@ -99,7 +99,7 @@ def test_shingle_counts_unique_runs_of_five_words(texts: list[list[bytes]]) -> N
 
 
 @pytest.mark.parametrize("length", [0, 4, 5, 9, 100, 104, 105])
-def test_shingle_in_batches_equals_all_words_at_once(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shingle_batches_of_words_equal_one_batch(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     words = text(3, length)
     expected = shingle([words])
     monkeypatch.setattr(near_duplicates, "BATCH_WORDS", 20)
@@ -108,12 +108,12 @@ def test_shingle_in_batches_equals_all_words_at_once(length: int, monkeypatch: p
 
 
 @given(st.lists(WORDS, max_size=25), st.sampled_from([0.2, 0.5, 0.8, 1.0]), st.integers(1, 7))
-def test_find_copies_small_texts_equal_brute_force(texts: list[list[bytes]], threshold: float, size: int) -> None:
+def test_find_copies_small_texts_equals_brute_force(texts: list[list[bytes]], threshold: float, size: int) -> None:
     batches = [shingle(texts[start : start + size]) for start in range(0, len(texts), size)] or [shingle([])]
     assert find_copies(batches, threshold, Path()).tolist() == expected_copies(texts, threshold)
 
 
-def test_find_copies_decides_exactly_at_the_threshold(tmp_path: Path) -> None:
+def test_find_copies_similarity_at_the_threshold_is_a_copy(tmp_path: Path) -> None:
     """Copies just above the threshold and just below it, which an estimate of 128 hashes cannot tell apart."""
     originals = [text(book, 1500) for book in range(150)]
     copies = [replace_words(words, 0.012 + 0.0002 * book) for book, words in enumerate(originals)]
@@ -126,9 +126,7 @@ def test_find_copies_decides_exactly_at_the_threshold(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_find_copies_full_buckets_still_find_copies_of_a_template(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_find_copies_full_buckets_still_find_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Texts of one template share many buckets, which take few of them; a copy shares others with its original."""
     template = text(0, 60)
     stubs = [[*template, *text(n, 40)] for n in range(1, 60)]
@@ -172,7 +170,7 @@ def unspaced_text(language: str, seed: int, length: int = 900) -> str:
 
 
 @pytest.mark.parametrize("language", LETTERS)
-def test_find_copies_text_without_spaces_only_near_copies_are_found(language: str, tmp_path: Path) -> None:
+def test_find_copies_chinese_text_finds_only_near_copies(language: str, tmp_path: Path) -> None:
     texts = [unspaced_text(language, seed) for seed in range(12)]
     # One letter in a hundred left out or put in, other punctuation, a sentence more.
     near = [
@@ -212,7 +210,7 @@ find_copies(batches(), 0.8, Path(sys.argv[1]))
 """
 
 
-def test_find_copies_killed_leaves_no_file(tmp_path: Path) -> None:
+def test_find_copies_killed_process_leaves_no_temporary_files(tmp_path: Path) -> None:
     command = [sys.executable, "-c", KILLED, str(tmp_path)]
     root = Path(__file__).parents[3]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root) as process:
@@ -223,7 +221,7 @@ def test_find_copies_killed_leaves_no_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("threshold", [0.1, 0.3, 0.5, 0.8, 0.9, 1.0])
-def test_bands_find_nearly_all_at_the_threshold(threshold: float) -> None:
+def test_bands_pairs_at_the_threshold_are_found(threshold: float) -> None:
     count, rows = bands(threshold)
     assert count * rows <= 128
     assert 1 - (1 - threshold**rows) ** count >= 0.99999 or rows == 1

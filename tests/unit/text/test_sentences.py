@@ -26,7 +26,7 @@ def join(sentences: list[str], language: str) -> str:
 
 
 @pytest.mark.parametrize(("language", "sentences"), read_cases("sentences.yaml"))
-def test_split_sentences_by_language(language: str, sentences: list[str]) -> None:
+def test_split_sentences_examples_of_each_language_are_split(language: str, sentences: list[str]) -> None:
     assert split_sentences(join(sentences, language), language) == sentences
 
 
@@ -42,7 +42,7 @@ def precision_and_recall(paragraphs: list[list[str]], language: str) -> tuple[fl
 
 
 @pytest.mark.parametrize("path", TREEBANKS, ids=lambda path: path.stem)
-def test_split_sentences_treebanks_precision_and_recall(path: Path) -> None:
+def test_split_sentences_treebanks_reach_precision_and_recall(path: Path) -> None:
     blocks = path.read_text(encoding="utf-8").strip().split("\n\n")
     precision, recall = precision_and_recall([block.split("\n") for block in blocks], path.stem)
     assert precision > 0.985 and recall > 0.9
@@ -76,7 +76,7 @@ def test_split_sentences_any_text_keeps_every_character(paragraph: str, language
 
 
 @pytest.mark.parametrize("mark", ["«", "»", "‹", "“", "Mr. Dale went. «No», he said. "])
-def test_split_sentences_long_text_same_when_split_in_parts(monkeypatch: pytest.MonkeyPatch, mark: str) -> None:
+def test_split_sentences_long_text_equals_its_parts(monkeypatch: pytest.MonkeyPatch, mark: str) -> None:
     text, seen = mark * (6_000 // len(mark)), []
     at_once = split_sentences(text, "en")
 
@@ -103,7 +103,7 @@ def test_split_sentences_hard_ends_in_eight_languages_95_of_100_are_right() -> N
     assert len(wrong) <= 5, wrong
 
 
-def test_split_sentences_english_web_treebank_precision_and_recall(root: Path) -> None:
+def test_split_sentences_english_web_treebank_reaches_precision_and_recall(root: Path) -> None:
     path = root / "../shared/data/ud_ewt/en_ewt-ud-dev.conllu"
     if not path.exists():
         pytest.skip("shared/data/ud_ewt is not here")

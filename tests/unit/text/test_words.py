@@ -38,19 +38,19 @@ def text_of(language: str, length: int) -> str:
 @given(st.text(max_size=200))
 @example("a\x1cb\x85c d\u2028e")
 @example("हिन्दी में, 한국어 (韓國語가 아님)! ðŸ’ ﻿x")
-def test_count_words_without_such_letters_is_that_of_split(text: str) -> None:
+def test_count_words_scripts_with_spaces_equals_str_split(text: str) -> None:
     text = UNASSIGNED.sub("", OF_UNSPACED.sub("", text))
     assert split_words(text) == text.split()
     assert count_words(text) == Document("", "", text).words == len(text.split())
     assert module._WORD.findall(text) == text.split()
 
 
-def test_count_words_more_than_is_split_is_the_same() -> None:
+def test_count_words_long_text_equals_split_words() -> None:
     text = "mill  wheel\n" * (module.MAX_SPLIT_CHARACTERS // 12 + 1)
     assert count_words(text) == len(text.split())
 
 
-def test_is_unspaced_letters_are_those_of_unicodes_scripts() -> None:
+def test_is_unspaced_letters_equal_unicode_scripts() -> None:
     letters = [chr(code) for code in range(0x20000) if unicodedata.category(chr(code))[0] == "L"]
     tone_marks, old_kana = range(0x2B0, 0x300), range(0x16FE0, 0x20000)
     expected = {letter for letter in letters if OF_UNSPACED.match(letter)}
@@ -61,7 +61,7 @@ def test_is_unspaced_letters_are_those_of_unicodes_scripts() -> None:
 
 
 @pytest.mark.parametrize("language", SENTENCES)
-def test_count_words_article_of_200_characters_has_about_as_many_words_as_in_english(language: str) -> None:
+def test_count_words_chinese_article_matches_its_translation(language: str) -> None:
     num_words = count_words(text_of(language, 200))
     low, high = (75, 100) if language in ("zh", "ja", "ja kana") else (35, 50)
     assert low <= num_words <= high
@@ -85,7 +85,7 @@ def test_split_words_cuts_by_length_and_keeps_punctuation(text: str, words: list
 
 
 @given(st.text(alphabet="水车 a。「ม้\n1", max_size=60), st.integers(1, 10))
-def test_split_words_keeps_all_but_white_space(text: str, count: int) -> None:
+def test_split_words_joined_words_equal_text_without_spaces(text: str, count: int) -> None:
     assert "".join(split_words(text)) == "".join(text.split())
     start = first_words(text, count)
     assert text.startswith(start)
@@ -93,18 +93,18 @@ def test_split_words_keeps_all_but_white_space(text: str, count: int) -> None:
 
 
 @given(st.text(alphabet="水车转动河", min_size=2, max_size=30), st.text(alphabet="水车", max_size=3))
-def test_space_words_end_of_a_text_does_not_depend_on_its_start(text: str, start: str) -> None:
+def test_space_words_different_starts_give_same_end(text: str, start: str) -> None:
     words = space_words(text).split()
     assert words == [text[index : index + 2] for index in range(len(text))]
     assert space_words(start + text).split()[-len(words) :] == words
 
 
-def test_space_words_leaves_other_text_alone() -> None:
+def test_space_words_scripts_with_spaces_are_unchanged() -> None:
     assert space_words("Don’t go: 한국어.") == "Don’t go: 한국어."
     assert space_words("น้ำหมุน。X") == " น้ำหม  ้ำหมุ  ำหมุน  หมุน  มุน  ุน  น   X"
 
 
-def test_num_letters_han_and_kana_count_more() -> None:
+def test_num_letters_han_and_kana_count_two_and_a_half() -> None:
     assert (num_letters("mill"), num_letters("Mühle"), num_letters("水車小屋"), num_letters("한국")) == (4, 5, 10, 2)
 
 

@@ -68,7 +68,7 @@ def run(kind: str, **params) -> None:
     train.run(seed=1, corpus=corpus_of(validation=0.1), vocabulary=vocabulary)
 
 
-def test_train_tokenizer_same_bytes_in_other_processes(trained, root, tmp_path):
+def test_train_tokenizer_other_process_gives_same_bytes(trained, root, tmp_path):
     os.symlink(trained / "data/text", (tmp_path / "data").mkdir() or tmp_path / "data/text")
     environment = os.environ | {"PYTHONHASHSEED": "7", "PIPELINE_WORKERS": "3", "PYTHONPATH": str(root)}
     subprocess.run([sys.executable, "-c", CODE], check=True, env=environment, cwd=tmp_path)
@@ -98,7 +98,7 @@ def test_encoder_ids_equal_transformers(trained, root, kind):
     assert (known.pad, known.unk, known.mask) == (theirs.pad_token, theirs.unk_token, theirs.mask_token)
 
 
-def test_special_tokens_ids_are_those_of_roberta_and_albert(trained):
+def test_special_tokens_ids_equal_roberta_and_albert(trained):
     entries = {kind: load_tokenizer(trained / kind).get_vocab() for kind in KINDS}
     roberta, albert = entries["byte_bpe"], entries["unigram"]
     assert [roberta[token] for token in ("<s>", "<pad>", "</s>", "<unk>", "<mask>")] == [0, 1, 2, 3, len(roberta) - 1]
@@ -107,7 +107,7 @@ def test_special_tokens_ids_are_those_of_roberta_and_albert(trained):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_encoder_words_are_independent_and_none_is_a_special_token(trained, kind):
+def test_encoder_words_are_encoded_independently(trained, kind):
     tokenizer = load_tokenizer(trained / kind)
     encode = Encoder(tokenizer).encode
     assert encode("the cat. the mat") == [*encode("the"), *encode("cat."), *encode("the mat")]
@@ -115,7 +115,7 @@ def test_encoder_words_are_independent_and_none_is_a_special_token(trained, kind
     assert not any(special & set(encode(text)) for text in TRICKY)
 
 
-def test_encoder_bytes_decode_to_the_text(trained):
+def test_encoder_ids_of_byte_bpe_decode_to_the_text(trained):
     tokenizer = load_tokenizer(trained / "byte_bpe")
     unknown = tokenizer.token_to_id("<unk>")
     for text in TRICKY:
@@ -148,7 +148,7 @@ def test_mlm_collator_masks_no_special_tokens(trained, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_kind_spells_pieces_without_their_prefix(trained, kind):
+def test_kind_spelt_removes_the_prefix(trained, kind):
     tokenizer = load_tokenizer(trained / kind)
     pieces = map(tokenizer.id_to_token, Encoder(tokenizer).encode("The tokens"))
     assert "".join(map(kind_of(tokenizer).spelt, pieces)) == "thetokens"
@@ -165,7 +165,7 @@ def test_train_tokenizer_vocabulary_too_small_is_rejected(trained, monkeypatch):
         run("unigram", vocab_size=100, min_frequency=1)
 
 
-def test_measure_byte_bpe_long_words_are_covered(tmp_path):
+def test_measure_byte_bpe_long_words_are_not_counted(tmp_path):
     params = VocabularyParams(kind="byte_bpe", vocab_size=300)
     (tmp_path / "runs").mkdir()
     words, dropped, texts = WordCounts(tmp_path / "runs"), Counter(), ["a few words " + "x" * 200] * 3

@@ -60,7 +60,7 @@ def test_encoder_every_code_point_equals_tokenizers(tokenizer, encoder):
             assert encoder.encode(text) == tokenizer.encode(text, add_special_tokens=False).ids, hex(start)
 
 
-def test_encoder_written_special_tokens_are_plain_text(pieces):
+def test_encoder_special_tokens_in_text_are_plain_text(pieces):
     tokenizer = build_tokenizer(reserved_tokens(120) + pieces[5:], lowercase=True)
     text = "[CLS] the [SEP] river [MASK] [PAD] [unused0] [unused1][unused119] [UNUSED7]"
     ids = Encoder(tokenizer).encode(text)

@@ -32,7 +32,7 @@ def roberta() -> Tokenizer:
     ],
     ids=["bert", "roberta"],
 )
-def test_read_templates_of_one_text_and_of_two(tokenizer, single, pair):
+def test_read_templates_of_one_and_two_texts_are_correct(tokenizer, single, pair):
     templates = read_templates(tokenizer)
     assert (templates.single, templates.pair) == (single, pair)
     assert templates.pair.size == sum(map(len, pair.special_ids))
@@ -63,11 +63,11 @@ def test_read_templates_tokenizer_without_special_tokens_is_rejected():
     tokenizer.post_processor = ByteLevelProcessor()
     with pytest.raises(PipelineError, match="adds no special tokens around a text"):
         read_templates(tokenizer)
-    with pytest.raises(PipelineError, match="a kind of vocabulary that is not supported: WordLevel"):
+    with pytest.raises(PipelineError, match="unsupported kind of vocabulary: WordLevel"):
         kind_of(Tokenizer(WordLevel({"a": 0}, unk_token="a")))
 
 
-def test_is_continuation_wordpiece_prefix():
+def test_is_continuation_wordpiece_prefix_is_true():
     kind = kind_of(BERT)
     assert kind.is_continuation(BERT).nonzero()[0].tolist() == [BERT.token_to_id("##c")]
     assert [kind.spelt(piece) for piece in ("a", "##c")] == ["a", "c"]

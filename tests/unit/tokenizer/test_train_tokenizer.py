@@ -90,7 +90,7 @@ def test_train_tokenizer_manifest_measures_the_vocabulary(study):
     }
 
 
-def test_train_tokenizer_parameters_reach_the_files(study):
+def test_train_tokenizer_settings_are_written_to_the_files(study):
     manifest = run(lowercase=False, unused=10, min_frequency=1)
     pieces = (study / "data/vocabulary/vocab.txt").read_text().splitlines()
     assert pieces[:2] == ["[PAD]", "[unused0]"] and "N" in pieces and "ï" in "".join(pieces)
@@ -135,7 +135,7 @@ def test_count_words_long_words_are_dropped_and_counted():
     st.lists(st.dictionaries(st.text("abé\U0001f600", min_size=1, max_size=3), st.integers(1, 9)), max_size=6),
     st.sampled_from([0, 2, 1000]),
 )
-def test_word_counts_same_for_any_memory_limit(tmp_path_factory, additions, limit):
+def test_word_counts_any_memory_limit_gives_same_counts(tmp_path_factory, additions, limit):
     words = WordCounts(tmp_path_factory.mktemp("runs"), limit)
     expected: Counter[str] = Counter()
     for counts in additions:
@@ -162,7 +162,7 @@ def start_tokenizer(study):
     return load_tokenizer("data/start_model")
 
 
-def test_train_tokenizer_kind_given_copies_the_start_model_s_files(start_tokenizer):
+def test_train_tokenizer_kind_given_copies_start_model_files(start_tokenizer):
     manifest = run(kind="given")
     for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
         assert hash_file(f"data/vocabulary/{name}") == hash_file(f"data/start_model/{name}")
@@ -191,7 +191,7 @@ def test_train_tokenizer_extend_adds_entries_for_split_words(start_tokenizer):
             assert parts == start_tokenizer.encode(entry, add_special_tokens=False).ids
 
 
-def test_train_tokenizer_extend_beyond_all_pairs_stops(start_tokenizer):
+def test_train_tokenizer_extend_stops_when_no_pairs_remain(start_tokenizer):
     manifest = run(kind="given", num_added_tokens=100_000)
     assert run(kind="given", num_added_tokens=100_000) == manifest and manifest["entries"] < 2000
 
@@ -200,5 +200,5 @@ def test_train_tokenizer_extend_byte_bpe_is_rejected(study):
     run(kind="byte_bpe", vocab_size=300)
     (study / "data/vocabulary").rename(study / "data/start_model")
     assert run(kind="given")["entries"] == 300
-    with pytest.raises(PipelineError, match="only a WordPiece vocabulary can be extended: BPE"):
+    with pytest.raises(PipelineError, match="this kind of vocabulary cannot be extended: BPE"):
         run(kind="given", num_added_tokens=1)

@@ -11,7 +11,7 @@ from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, build_tokenizer, re
 
 
 @pytest.mark.parametrize("unused", [0, 1, 99, 100, 994])
-def test_reserved_tokens_positions_are_bert_base_s(unused):
+def test_reserved_tokens_positions_equal_bert_base(unused):
     names = [f"[unused{number}]" for number in range(unused)]
     assert reserved_tokens(unused) == ["[PAD]", *names[:99], "[UNK]", "[CLS]", "[SEP]", "[MASK]", *names[99:]]
 
@@ -41,18 +41,18 @@ PANICS = [  # of tokenizers, which are no Exception
     ids=["empty", "cut", "list", "object", "normalizer panics", "merges panic"],
 )
 def test_load_tokenizer_missing_or_damaged_file_is_rejected(tmp_path, content):
-    with pytest.raises(PipelineError, match="no tokenizer here"):
+    with pytest.raises(PipelineError, match="tokenizer not found"):
         load_tokenizer(tmp_path)
     (tmp_path / "tokenizer.json").write_text(content)
-    with pytest.raises(PipelineError, match="not a tokenizer"):
+    with pytest.raises(PipelineError, match="the tokenizer cannot be loaded"):
         load_tokenizer(tmp_path)
 
 
 @pytest.mark.parametrize("content", [b"", b"river\n", b"\xff\n"])
-def test_load_tokenizer_other_vocab_txt_is_rejected(tmp_path, pieces, content):
+def test_load_tokenizer_different_vocab_txt_is_rejected(tmp_path, pieces, content):
     save_tokenizer(tmp_path, pieces, lowercase=True)
     (tmp_path / "vocab.txt").write_bytes(content)
-    with pytest.raises(PipelineError, match="not the vocabulary of tokenizer.json"):
+    with pytest.raises(PipelineError, match="vocab.txt differs from tokenizer.json"):
         load_tokenizer(tmp_path)
 
 
@@ -82,5 +82,5 @@ def test_load_tokenizer_repeated_id_is_rejected(tmp_path, pieces):
     written = read_json(tmp_path / "tokenizer.json")
     written["model"]["vocab"]["twice"] = len(pieces) - 1
     write_json(tmp_path / "tokenizer.json", written)
-    with pytest.raises(PipelineError, match="two entries of the vocabulary have one id"):
+    with pytest.raises(PipelineError, match="two vocabulary entries have the same id"):
         load_tokenizer(tmp_path)

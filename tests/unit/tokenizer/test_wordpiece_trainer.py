@@ -55,7 +55,7 @@ def test_learn_vocabulary_size_below_alphabet_is_rejected(unused):
     size = 5 + unused + len(spell(WORDS.items(), 26, 1).forms)
     pieces = learn_vocabulary(WORDS, size, 26, 1, unused)
     assert all(len(piece.removeprefix("##")) == 1 for piece in pieces[5 + unused :])
-    with pytest.raises(PipelineError, match=f"set size to {size} or more"):
+    with pytest.raises(PipelineError, match=f"set vocab_size to {size} or more"):
         learn_vocabulary(WORDS, size - 1, 26, 1, unused)
 
 
@@ -65,14 +65,14 @@ def test_spell_alphabet_keeps_most_frequent_characters():
     assert spell({"ba": 1, "c": 1}.items(), 2, 1).forms == ["a", "b", "##a"]  # of equals, the lower code points
 
 
-def test_spell_words_beyond_the_alphabet_are_left_out():
+def test_spell_words_outside_the_alphabet_are_dropped():
     spelling = spell({"ab": 3, "az": 1, "ba": 2, "zz": 1}.items(), 2, 1)
     assert spelling.counts.tolist() == [3, 2]
     assert [spelling.forms[n - 1] if n != END else "" for n in spelling.pieces] == ["a", "##b", "", "b", "##a", ""]
     assert spelling.word.tolist() == [0, 0, 0, 1, 1, 1]
 
 
-def test_learn_vocabulary_same_for_any_order_and_block_size(monkeypatch):
+def test_learn_vocabulary_any_order_and_block_size_gives_same_result(monkeypatch):
     expected = learn_vocabulary(dict(reversed(WORDS.items())), 40, 26, 1)
     monkeypatch.setattr("pipeline_src.tokenizer.wordpiece_trainer.WORDS_PER_BLOCK", 2)
     assert learn_vocabulary(WORDS, 40, 26, 1) == expected

@@ -126,7 +126,7 @@ def test_clean_books_paragraph_as_long_as_a_book_is_cut_at_sentences(
     assert manifest["words"] == sum(map(count_words, paragraphs))
 
 
-def test_clean_books_headings_after_a_long_paragraph_still_cut(books: Path) -> None:
+def test_clean_books_book_is_split_at_headings_after_a_long_paragraph(books: Path) -> None:
     long = "".join(SENTENCES["en"].format(number) for number in range(1_000))
     (books / "headed.txt").write_text(f"{long}\n\nCHAPTER 2\n\n{CHAPTER}\n\nCHAPTER 3\n\n{CHAPTER}")
     run()
@@ -154,7 +154,7 @@ def test_clean_books_control_characters_are_removed_from_every_format(books: Pat
     }
 
 
-def test_clean_books_short_text_without_spaces_is_kept_by_its_length(books: Path) -> None:
+def test_clean_books_min_words_counts_letters_in_chinese(books: Path) -> None:
     text = "水车在河边不停地转动，磨坊的主人每天早晨都去看它。" * 8
     write_rows(books / "a.jsonl", [{"text": text[:length] + "。"} for length in (60, 190, 200)])
     manifest = run(TextParams, min_words=50, near_duplicates=None)
@@ -163,14 +163,14 @@ def test_clean_books_short_text_without_spaces_is_kept_by_its_length(books: Path
     assert (dropped["value"], dropped["limit"]) == (29, 50)
 
 
-def test_clean_books_near_duplicates_without_spaces_are_dropped(books: Path) -> None:
+def test_clean_books_chinese_near_duplicates_are_dropped(books: Path) -> None:
     sentences = [SENTENCES["zh"].format(number * 7919) for number in range(60)]
     (books / "a.txt").write_text("".join(sentences))
     (books / "b.txt").write_text("".join(sentences[:30] + sentences[31:]).replace("，", ","))
     assert run(TextParams)["copies"] == {"books:b": "books:a"}
 
 
-def test_is_sentence_list_one_sentence_per_line() -> None:
+def test_is_sentence_list_one_sentence_per_line_is_true() -> None:
     line = "\u201cIt is a fine day,\u201d he said."
     assert is_sentence_list(f"{line}\n" * 120)
     # These are too few lines to tell.
@@ -209,7 +209,7 @@ PARAGRAPHS = [paragraph for _, paragraphs in CHAPTERS for paragraph in paragraph
 
 @pytest.mark.parametrize("name", ["a.epub", "a.html", "a.HTM", "a.xhtml", "a.txt", "a.jsonl"])
 @pytest.mark.parametrize("kind", [BooksParams, TextParams])
-def test_clean_books_book_as_published_is_its_paragraphs(books: Path, name: str, kind: type) -> None:
+def test_clean_books_published_book_gives_its_paragraphs(books: Path, name: str, kind: type) -> None:
     if name == "a.epub":
         write_zip(books / name, epub_files(CHAPTERS))
     elif name == "a.jsonl":
@@ -247,7 +247,7 @@ def test_clean_books_filters_drop_parts_of_books(books: Path) -> None:
 
 
 @pytest.mark.parametrize("near_duplicates", [None, 0.8])
-def test_clean_books_copy_of_a_text_that_a_filter_drops_is_kept(books: Path, near_duplicates: float | None) -> None:
+def test_clean_books_copy_of_a_refused_text_is_kept(books: Path, near_duplicates: float | None) -> None:
     lines = [f"The road number {number} went on past the mill and so did they." for number in range(60)]
     (books / "a.txt").write_text("\n\n".join(line.rstrip(".") for line in lines))
     (books / "b.txt").write_text("\n\n".join(lines))
@@ -300,7 +300,7 @@ def test_clean_books_without_books_or_with_repeated_name_is_rejected(books: Path
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".ndjson", ".parquet"])
-def test_clean_books_row_files_one_book_per_row(books: Path, suffix: str) -> None:
+def test_clean_books_row_files_give_one_book_per_row(books: Path, suffix: str) -> None:
     rows = [
         {"title": f"Tale {n}", "text": GUTENBERG.replace("asked", f"asked number {n}, but nobody answered"), "price": n}
         for n in range(3)
@@ -371,7 +371,7 @@ def test_clean_books_parquet_missing_or_repeated_column_is_rejected(books: Path)
         run()
 
 
-def test_read_rows_parquet_memory_is_that_of_a_batch(tmp_path: Path) -> None:
+def test_read_rows_parquet_needs_memory_for_one_batch(tmp_path: Path) -> None:
     table = pyarrow.table({"text": [random.Random(n).randbytes(2_500).hex() for n in range(8_000)]})
     # The file has one row group of 40 MB.
     parquet.write_table(table, tmp_path / "a.parquet", use_dictionary=False, compression="none")
@@ -436,7 +436,7 @@ def test_clean_books_unreadable_folder_is_rejected(books: Path, monkeypatch: pyt
         run()
 
 
-def test_clean_books_kind_text_keeps_lines_and_documents(books: Path) -> None:
+def test_clean_books_source_of_kind_text_keeps_all_lines_and_documents(books: Path) -> None:
     """No heading, front matter or hard line end is removed, and a long document is not cut."""
     lines = ["CHAPTER I", "Produced by the authors", *(f"Line {number}  of the\ttext, broken" for number in range(900))]
     (books / "long.txt").write_text("\n\n".join(lines))
@@ -449,7 +449,7 @@ def test_clean_books_kind_text_keeps_lines_and_documents(books: Path) -> None:
     assert (manifest["dropped"], manifest["language"]) == ({"duplicate": 1}, "und")
 
 
-def test_clean_books_source_name_is_prefix_of_ids(books: Path) -> None:
+def test_clean_books_ids_begin_with_the_source_name(books: Path) -> None:
     other = books.parents[1] / "poems/fetched-files"
     books.rename(other.parent.mkdir() or other)
     (other / "one.txt").write_text("A poem of nine words that is long enough.")

@@ -76,21 +76,21 @@ def test_decode_undecodable_bytes_are_rejected_with_offset(data: bytes, declared
 @pytest.mark.parametrize(
     ("text", "encoding"), read_cases("books/encodings.yaml", "decode text that two encodings fit is right or rejected")
 )
-def test_decode_text_that_two_encodings_fit_is_right_or_rejected(text: str, encoding: str) -> None:
+def test_decode_ambiguous_text_is_correct_or_rejected(text: str, encoding: str) -> None:
     try:
         assert decode((text * 20).encode(encoding), BOOK, None)[0] == text * 20
     except PipelineError as error:
         assert "cannot be detected" in str(error)
 
 
-def test_decode_header_that_names_no_encoding_of_the_file_is_ignored() -> None:
+def test_decode_header_with_wrong_encoding_is_ignored() -> None:
     for name in ("UTF-8", "base64", "idna", "utf-16", "nonsense"):
         text = f"Character set encoding: {name}\n\n" + GERMAN * 20
         assert decode(text.encode("cp1252"), BOOK, None) == (text, "cp1252")
 
 
 @pytest.mark.parametrize("encoding", ["koi8-r", "cp1251"])
-def test_decode_header_of_another_script_is_ignored(encoding: str) -> None:
+def test_decode_header_with_encoding_of_another_script_is_ignored(encoding: str) -> None:
     text = "Character set encoding: ISO-8859-1\n\n" + RUSSIAN * 20
     assert decode(text.encode(encoding), BOOK, None) == (text, encoding)
 
@@ -102,7 +102,7 @@ TYPED = str.maketrans("’“”—…", '\'""-.')
 @pytest.mark.parametrize(
     "encoding", "cp1252 mac-roman cp850 cp437 cp1250 cp852 cp1251 koi8-r iso8859-5 mac-cyrillic".split()
 )
-def test_decode_any_encoding_is_right_or_rejected(text: str, encoding: str) -> None:
+def test_decode_any_encoding_is_correct_or_rejected(text: str, encoding: str) -> None:
     # Old encodings have no typographic marks.
     text = text.translate(TYPED) * 20
     try:
@@ -128,14 +128,14 @@ def test_check_encoding_unknown_name_is_rejected() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(st.text(st.characters(exclude_characters="\0\r", exclude_categories=["Cs"])), st.integers(1, 9))
-def test_decode_blocks_any_size_equals_the_file(tmp_path_factory, text: str, block: int) -> None:
+def test_decode_blocks_any_block_size_gives_the_whole_text(tmp_path_factory, text: str, block: int) -> None:
     path = tmp_path_factory.mktemp("blocks") / "book.txt"
     for encoding in ("utf-8-sig", "utf-16"):
         path.write_bytes(text.encode(encoding))
         assert "".join(decode_blocks(path, encoding, None, block)) == text
 
 
-def test_decode_blocks_wrong_byte_is_rejected_with_offset(tmp_path: Path) -> None:
+def test_decode_blocks_invalid_byte_is_rejected_with_offset(tmp_path: Path) -> None:
     path = tmp_path / "list.txt"
     path.write_bytes("äöü ".encode() * 7 + b"\xff" + b" and more")
     with pytest.raises(PipelineError, match=r"byte 49 \(0xff\)"):

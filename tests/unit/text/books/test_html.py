@@ -26,14 +26,14 @@ def lines(page: str, dropped: Counter[str] | None = None) -> list[str]:
 
 
 @pytest.mark.parametrize(("markup", "text"), read_cases("books/html.yaml", "html text blocks lines and characters"))
-def test_html_text_blocks_lines_and_characters(markup: str, text: list[str]) -> None:
+def test_html_text_examples_become_plain_text(markup: str, text: list[str]) -> None:
     assert lines(f"<body>{markup}</body>") == text
 
 
 @pytest.mark.parametrize(
     ("markup", "reason"), read_cases("books/html.yaml", "html text what is no prose is dropped and counted")
 )
-def test_html_text_what_is_no_prose_is_dropped_and_counted(markup: str, reason: str) -> None:
+def test_html_text_non_prose_is_dropped_and_counted(markup: str, reason: str) -> None:
     dropped: Counter[str] = Counter()
     text = html_text(f"<p>The mill{markup} stood.</p>", "page.html", dropped, {})
     assert " ".join(text.split()) in ("The mill stood.", "The mill stood .")
@@ -45,18 +45,18 @@ def test_html_text_headings_are_marked() -> None:
     assert lines(page) == [f"{HEADING} One and more".replace(" O", "O"), "a", f"{HEADING} 2 Two", "b"]
 
 
-def test_html_text_mark_of_headings_in_a_page_is_removed() -> None:
+def test_html_text_heading_mark_in_input_is_removed() -> None:
     assert lines(f"<p>{HEADING}One.</p>") == ["One."]
 
 
-def test_html_text_entities_of_a_document_type_are_not_resolved() -> None:
+def test_html_text_doctype_entities_are_not_resolved() -> None:
     entities = '<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;"><!ENTITY c SYSTEM "file:///etc/passwd">'
     page = f"<!DOCTYPE html [{entities}]><html><body><p>One &b; &c; two</p></body></html>"
     assert lines(page) == ["One &b; &c; two"]
 
 
 @pytest.mark.parametrize("tag", ["div", "b", "blockquote"])
-def test_html_text_too_deep_page_is_rejected(tag: str) -> None:
+def test_html_text_deeply_nested_page_is_rejected(tag: str) -> None:
     assert lines(f"<{tag}>" * 500 + "One.") == ["One."]
     with pytest.raises(PipelineError, match="invalid HTML"):
         html_text(f"<{tag}>" * 20_000, "page.html", Counter(), {})
@@ -65,7 +65,7 @@ def test_html_text_too_deep_page_is_rejected(tag: str) -> None:
 @pytest.mark.parametrize(
     "piece", ["<a href='#x'>", "<sup>1", "<p>", "<li>1", "<!--", "<!DOCTYPE [", "&", "<br>", "<i>x</i>", "</p>", "<?"]
 )
-def test_html_text_takes_linear_time(piece: str) -> None:
+def test_html_text_hostile_page_takes_linear_time(piece: str) -> None:
     def read(count: int) -> None:
         is_html(piece * count)
         with suppress(PipelineError):
@@ -76,7 +76,7 @@ def test_html_text_takes_linear_time(piece: str) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.text())
-def test_html_text_any_input_is_text(page: str) -> None:
+def test_html_text_any_input_leaves_no_markup(page: str) -> None:
     page = page.encode("utf-8", "replace").decode()
     assert "\0" not in html_text(page, "page.html", Counter(), {}).replace(page, "")
 
@@ -94,11 +94,11 @@ def test_html_text_any_input_is_text(page: str) -> None:
         ("a < b and c > d", False),
     ],
 )
-def test_is_html_pages_and_parts_of_pages(text: str, expected: bool) -> None:
+def test_is_html_pages_and_fragments_are_recognised(text: str, expected: bool) -> None:
     assert is_html(text) is expected
 
 
-def test_plain_paragraphs_of_a_page_are_its_paragraphs() -> None:
+def test_plain_paragraphs_html_page_gives_its_paragraphs() -> None:
     paragraphs = [f"This is paragraph {number} & it is long enough <to> be one." for number in range(60)]
     headings: list[int] = []
     text = html_text(

@@ -58,7 +58,7 @@ def test_markdown_paragraphs_stage_directions_are_removed(markup: str, prose: st
     assert result == ([prose] if prose else [])
 
 
-def test_markdown_paragraphs_marks_are_removed() -> None:
+def test_markdown_paragraphs_emphasis_and_escapes_are_removed() -> None:
     text = "---\ntitle: x\n---\nTitle\n=====\n\nA **bold** and *plain* [link](http://a.b) in `it`.\n\n"
     text += "- an item\n\n```\ncode\n```\n"
     assert markdown_paragraphs(text, Counter()) == ["A bold and plain link in it."]

@@ -19,12 +19,12 @@ SCANNED = WHOLE * 3 + (
 )
 
 
-def test_plain_paragraphs_broken_word_is_joined_as_elsewhere_in_the_book() -> None:
+def test_plain_paragraphs_broken_word_gets_its_form_elsewhere_in_the_book() -> None:
     (paragraph,) = plain_paragraphs(SCANNED, Counter())
     assert paragraph.endswith("All that was concerned him, and a well-known friend had to surrender it.")
 
 
-def test_plain_paragraphs_hyphenated_words_at_line_ends_stay() -> None:
+def test_plain_paragraphs_hyphenated_word_at_line_end_keeps_hyphen() -> None:
     text = "The every-day noises, and every-day life of a half-lit house.\nIn every-\nday life a half-\nread book.\n"
     assert plain_paragraphs(text, Counter()) == [" ".join(text.split()).replace("- ", "-")]
 
@@ -43,7 +43,7 @@ def test_hyphen_resolver_long_line_takes_linear_time(letters: str) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "belongs"), read_cases("books/plain_text.yaml", "hyphen resolver word found nowhere else")
 )
-def test_hyphen_resolver_word_found_nowhere_else(before: str, after: str, belongs: bool) -> None:
+def test_hyphen_resolver_unknown_word_follows_the_other_words(before: str, after: str, belongs: bool) -> None:
     known = "It was known to be known. A dog saw a house. The dog left the house. Thinking, he was thinking.\n"
     broken = "think-\ning and he was know-\ning and be-\nfore. He knowing, before, knowing, before.\n"
     assert HyphenResolver(known + broken).belongs(before, after) is belongs
@@ -71,7 +71,7 @@ def test_plain_paragraphs_lowercase_book_keeps_its_paragraphs() -> None:
 
 
 @pytest.mark.parametrize(("matter", "reason"), read_cases("books/plain_text.yaml", "non prose is dropped by reason"))
-def test_plain_paragraphs_non_prose_is_dropped_by_reason(matter: str, reason: str) -> None:
+def test_plain_paragraphs_non_prose_is_dropped_and_counted_by_reason(matter: str, reason: str) -> None:
     dropped: Counter[str] = Counter()
     assert plain_paragraphs("\n\n".join([*BODY[:60], matter, *BODY[60:]]), dropped) == BODY
     assert dropped[reason] == 1 and set(dropped) <= {reason, "heading"}
@@ -92,7 +92,7 @@ def test_plain_paragraphs_note_and_page_marks_are_removed() -> None:
     ]
 
 
-def test_plain_paragraphs_speech_in_guillemets_ends_a_sentence() -> None:
+def test_plain_paragraphs_guillemet_after_speech_ends_the_paragraph() -> None:
     """French, Italian, Spanish and Russian books end a speech with ``»``."""
     spoken = ["« La mer ne rend rien. »", "« Vous m'entendez, monsieur ? »", "‹ Non, dit-il. ›", "Il se tut longtemps."]
     dropped: Counter[str] = Counter()
@@ -161,18 +161,18 @@ def test_plain_paragraphs_front_and_back_matter_is_dropped(matter: str, end: boo
 
 
 @pytest.mark.parametrize("paragraph", read_cases("books/plain_text.yaml", "story with one word of an edition is kept"))
-def test_plain_paragraphs_story_with_one_word_of_an_edition_is_kept(paragraph: str) -> None:
+def test_plain_paragraphs_story_with_one_edition_word_is_kept(paragraph: str) -> None:
     assert plain_paragraphs("\n\n".join([paragraph, *BODY, paragraph]), Counter()) == [paragraph, *BODY, paragraph]
 
 
 @pytest.mark.parametrize("heading", ["AU LECTEUR", "ERRATA", "CORRECTIONS"])
 @pytest.mark.parametrize("start", [0, 60, 118])
-def test_plain_paragraphs_chapter_headed_as_errata_is_kept(heading: str, start: int) -> None:
+def test_plain_paragraphs_chapter_titled_errata_is_kept(heading: str, start: int) -> None:
     text = "\n\n".join([*BODY[:start], heading, *BODY[start:]])
     assert plain_paragraphs(text, Counter()) == BODY
 
 
-def test_plain_paragraphs_errata_end_where_a_story_begins() -> None:
+def test_plain_paragraphs_story_after_errata_is_kept() -> None:
     """A chapter of a short book may have that name, and words that errata have too."""
     errata = ["ERRATA", "Page 12: for dogs read days.", "Page 40, line 3: delete the comma."]
     story = ["The scandal was known for a while to those who read the paper.", "On page 12 of it stood his name." * 10]
@@ -184,7 +184,7 @@ def test_plain_paragraphs_errata_end_where_a_story_begins() -> None:
 
 
 @pytest.mark.parametrize("line", read_cases("books/plain_text.yaml", "author is dropped only in front"))
-def test_plain_paragraphs_author_is_dropped_only_in_front(line: str) -> None:
+def test_plain_paragraphs_author_line_is_dropped_only_at_the_start(line: str) -> None:
     dropped: Counter[str] = Counter()
     assert plain_paragraphs("\n\n".join(["THE MILL", line, *BODY]), dropped) == BODY
     assert dropped == {"heading": 1, "front matter": 1}
@@ -206,18 +206,18 @@ def test_plain_paragraphs_chapter_in_any_language_is_a_heading(heading: str) -> 
 
 
 @pytest.mark.parametrize("paragraph", read_cases("books/plain_text.yaml", "sentence with the word of a part is kept"))
-def test_plain_paragraphs_sentence_with_the_word_of_a_part_is_kept(paragraph: str) -> None:
+def test_plain_paragraphs_sentence_that_begins_like_a_heading_is_kept(paragraph: str) -> None:
     assert plain_paragraphs("\n\n".join([*BODY, paragraph, *BODY]), Counter()) == [*BODY, paragraph, *BODY]
 
 
-def test_plain_paragraphs_letter_of_index_does_not_end_it() -> None:
+def test_plain_paragraphs_index_continues_after_a_single_letter() -> None:
     index = ["INDEX", "A.", "Alder, 12", "C.", "Carters, 40, and what they carried along the river, 41", "I.", "Ice, 7"]
     assert plain_paragraphs("\n\n".join([*BODY, *index]), Counter()) == BODY
     assert plain_paragraphs("\n\n".join([*index[:-2], "I.", *BODY]), Counter()) == BODY
 
 
 @pytest.mark.parametrize(("marked", "plain"), read_cases("books/plain_text.yaml", "directions and figures are removed"))
-def test_plain_paragraphs_directions_and_figures_are_removed(marked: str, plain: str) -> None:
+def test_plain_paragraphs_stage_directions_and_figures_are_removed(marked: str, plain: str) -> None:
     assert plain_paragraphs(marked, Counter()) == [plain]
 
 
@@ -230,7 +230,7 @@ def test_plain_paragraphs_long_table_of_contents_is_dropped() -> None:
     assert plain_paragraphs(text, Counter()) == BODY
 
 
-def test_plain_paragraphs_chapter_called_index_is_kept() -> None:
+def test_plain_paragraphs_chapter_titled_index_is_kept() -> None:
     middle = ["INDEX", "The index of the year's harvest was what he looked at first, every day."]
     text = "\n\n".join([*BODY, *middle, *BODY])
     assert plain_paragraphs(text, Counter()) == [*BODY, middle[1], *BODY]
@@ -274,18 +274,18 @@ def test_plain_paragraphs_lines_within_a_sentence_are_joined() -> None:
     assert plain_paragraphs(long, dropped) == ["word " * 30 + "and so on to the end.", "A second one."]
 
 
-def test_plain_paragraphs_copyright_line_is_dropped_only_in_front() -> None:
+def test_plain_paragraphs_copyright_line_is_dropped_only_at_the_start() -> None:
     text = "\n\n".join(["Copyright 1901 by A. Writer.", *BODY, "He had a copyright in it."])
     assert plain_paragraphs(text, dropped := Counter()) == [*BODY, "He had a copyright in it."]
     assert dropped == {"front matter": 1}
 
 
 @pytest.mark.parametrize(("text", "lost"), read_cases("books/plain_text.yaml", "listing or headings are no verse"))
-def test_plain_paragraphs_listing_or_headings_are_no_verse(text: str, lost: str) -> None:
+def test_plain_paragraphs_contents_and_headings_are_not_verse(text: str, lost: str) -> None:
     assert not any(lost in paragraph for paragraph in plain_paragraphs("\n\n".join([*BODY, text, *BODY]), Counter()))
 
 
-def test_plain_paragraphs_unclosed_bracket_costs_one_line_at_most() -> None:
+def test_plain_paragraphs_unclosed_bracket_removes_at_most_one_line() -> None:
     texts = [
         "There hung a [Map of the town on the wall of the mill.",
         "He wrote [enter the house at noon], and she read.",

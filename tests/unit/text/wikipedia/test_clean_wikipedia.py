@@ -105,7 +105,7 @@ def test_clean_wikipedia_drops_are_counted_and_sampled_by_reason(project: Path) 
     ]
 
 
-def test_clean_wikipedia_sentences_of_lists_are_kept_if_the_source_says_so(project: Path) -> None:
+def test_clean_wikipedia_list_sentences_are_kept_if_lists_is_sentences(project: Path) -> None:
     item = "The wheel is in the river and drives the two heavy stones."
     out = write_dump(project, dump_of(page(1, f"{PROSE}\n* {item}\n* a wheel")))
     run(lists="sentences")
@@ -113,7 +113,7 @@ def test_clean_wikipedia_sentences_of_lists_are_kept_if_the_source_says_so(proje
     assert document.text == f"{PROSE}\n{item}"
 
 
-def test_clean_wikipedia_filters_same_drops_for_any_ranges(project: Path, set_range_size) -> None:
+def test_clean_wikipedia_filters_drop_same_articles_for_any_ranges(project: Path, set_range_size) -> None:
     long = " ".join(f"{PROSE} It was {number} miles long to the end, and wide." for number in range(4))
     texts = [f"Page {number}. {long if number % 3 else PROSE}" for number in range(90)]
     out = write_dump(project, streams_of(*(page(number, text) for number, text in enumerate(texts))))
@@ -141,7 +141,7 @@ SENTENCES = {
 
 
 @pytest.mark.parametrize("language", SENTENCES)
-def test_clean_wikipedia_articles_without_spaces_are_kept_by_their_length(project: Path, language: str) -> None:
+def test_clean_wikipedia_min_words_counts_letters_in_chinese(project: Path, language: str) -> None:
     sentence = SENTENCES[language]
     articles = [sentence * (length // len(sentence) + 1) for length in (200, 1_000, 6_000)]
     pages = [page(number, text) for number, text in enumerate([*articles, sentence])]
@@ -207,7 +207,7 @@ def test_clean_wikipedia_same_bytes_for_any_workers_and_ranges(
     ],
     ids=["empty", "text", "cut bz2", "cut XML", "no pages", "no article"],
 )
-def test_clean_wikipedia_bad_dump_is_rejected_and_earlier_output_stays(
+def test_clean_wikipedia_invalid_dump_is_rejected_and_keeps_old_output(
     project: Path, data: bytes, message: str
 ) -> None:
     out = write_dump(project, data)
@@ -237,7 +237,7 @@ def test_clean_wikipedia_repeated_article_is_dropped(project: Path, set_range_si
         assert manifest["words"] == sum(document.words for document in read_documents(out))
 
 
-def test_clean_wikipedia_parts_of_a_dump_become_one_source(project: Path) -> None:
+def test_clean_wikipedia_dump_parts_are_merged_into_one_source(project: Path) -> None:
     for part, numbers in {"2": (4, 5, 1), "10": (1, 2)}.items():
         write_dump(project, dump_of(*map(page, numbers)), part)
     stage.run("wiki", WikipediaParams(entry="x", parts=("2", "10"), language="und"))
@@ -257,7 +257,7 @@ def test_clean_wikipedia_unknown_templates_are_counted_in_manifest(project: Path
 
 
 @pytest.mark.parametrize(("language", "warned"), [("ltg", True), ("lv", False), ("pt-br", False)])
-def test_clean_wikipedia_language_without_names_of_templates_is_warned_of(
+def test_clean_wikipedia_language_without_template_names_logs_warning(
     project: Path, caplog: pytest.LogCaptureFixture, language: str, warned: bool
 ) -> None:
     dump = (HEAD.replace('"en"', f'"{language}"') + page(1, f"{PROSE} {PROSE}") + TAIL).encode()

@@ -52,7 +52,7 @@ COMPRESSIONS = {"none": bytes, "multistream": compress_multistream, **SINGLE_STR
 
 
 @pytest.mark.parametrize("pack", COMPRESSIONS.values(), ids=COMPRESSIONS)
-def test_read_pages_every_compression(path: Path, pack) -> None:
+def test_read_pages_every_compression_gives_same_pages(path: Path, pack) -> None:
     path.write_bytes(pack((HEAD + page(1) + page(2) + TAIL).encode()))
     first, second = read_pages(path)
     assert (first.id, first.title, first.revision, first.redirect) == (1, "Page & 1", 1001, False)
@@ -64,7 +64,7 @@ def test_read_pages_every_compression(path: Path, pack) -> None:
 
 
 @pytest.mark.parametrize("pack", SINGLE_STREAM.values(), ids=SINGLE_STREAM)
-def test_read_pages_concatenated_frames_are_one_dump(path: Path, pack) -> None:
+def test_read_pages_concatenated_frames_are_read_as_one_dump(path: Path, pack) -> None:
     xml = (HEAD + page(1) + page(2) + TAIL).encode()
     path.write_bytes(pack(xml[:-300]) + pack(xml[-300:]))
     assert [read.id for read in read_pages(path)] == [1, 2]
@@ -110,7 +110,7 @@ def test_read_pages_corrupt_single_stream_is_rejected(path: Path, pack) -> None:
     [b"just some text\n", b"<html></html>", bz2.compress(b"no xml"), b"\0" * 100],
     ids=["text", "HTML", "bz2", "zeros"],
 )
-def test_read_head_other_file_is_rejected(path: Path, content: bytes) -> None:
+def test_read_head_file_that_is_no_dump_is_rejected(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(PipelineError, match="not a MediaWiki dump"):
         read_head(path)
@@ -179,7 +179,7 @@ def test_read_pages_long_page_in_small_blocks_takes_linear_time(tmp_path: Path) 
     assert_linear(read, *paths)
 
 
-def test_find_dump_missing_empty_or_second_file_is_rejected(tmp_path: Path) -> None:
+def test_find_dump_missing_empty_or_several_files_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="none found"):
         find_dump(tmp_path / "missing")
     (tmp_path / "source.json").write_text("{}")
@@ -212,7 +212,7 @@ SIZES = (1, 300, 2_000, 1 << 30)
 
 
 @pytest.mark.parametrize("cut", ["between pages", "anywhere"])
-def test_split_ranges_any_size_gives_every_page_once(path: Path, cut: str) -> None:
+def test_split_ranges_any_size_covers_every_page_once(path: Path, cut: str) -> None:
     pieces = [HEAD, *(text_page(n) for n in range(60)), TAIL]
     # As pbzip2 does: streams end within pages and within tags.
     if cut == "anywhere":
@@ -226,7 +226,7 @@ def test_split_ranges_any_size_gives_every_page_once(path: Path, cut: str) -> No
         assert size == 1 << 30 or len(ranges) > 3
 
 
-def test_split_ranges_stream_header_across_read_blocks(path: Path) -> None:
+def test_split_ranges_stream_header_across_read_blocks_is_found(path: Path) -> None:
     for before in range((1 << 20) - 20, (1 << 20) + 3):
         path.write_bytes(b"BZh9" + b"\0" * before + b"BZh91AY&SY" + b"\0" * 20)
         assert split_ranges(path, 10) == [(0, before + 4), (before + 4, before + 34)]
@@ -329,7 +329,7 @@ def test_read_pages_corrupt_first_or_last_stream_is_rejected(path: Path, where: 
             read_head(path)
 
 
-def test_read_pages_long_stream_is_streamed_and_checked(path: Path, monkeypatch) -> None:
+def test_read_pages_long_stream_is_not_held_in_memory(path: Path, monkeypatch) -> None:
     monkeypatch.setattr(dump, "MAX_HELD_BYTES", 1 << 20)
     # 19 MB of XML in one stream
     pages = "".join(text_page(n, f"{n} " * 1000) for n in range(4000))

@@ -15,7 +15,7 @@ from tests.unit.text.cases import read_cases
 
 
 @pytest.mark.parametrize(("formula", "text"), read_cases("wikipedia/formulas.yaml"))
-def test_formula_text(formula: str, text: str) -> None:
+def test_formula_text_examples_become_plain_text(formula: str, text: str) -> None:
     assert unescape(formula_text(formula)) == text
 
 
@@ -31,5 +31,5 @@ def test_formula_text_any_formula_leaves_no_markup(parts: list[str]) -> None:
     assert not any(mark in text for mark in ("{", "}", "[", "]", "|", "''"))
 
 
-def test_clean_brackets_of_a_formula_are_not_markup() -> None:
+def test_clean_brackets_in_a_formula_are_kept() -> None:
     assert clean(r"The mean <math>E[[X]] < \{\{a|b\}\}</math> is not known to all.") != ""

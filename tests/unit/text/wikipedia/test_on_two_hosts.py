@@ -73,7 +73,7 @@ def wait_until(true: Callable[[], bool], processes: list[subprocess.Popen[str]])
         time.sleep(0.02)
 
 
-def test_dask_workers_on_two_hosts_one_killed_make_same_bytes(
+def test_clean_wikipedia_dask_worker_killed_gives_same_bytes(
     machines: Machines, project: Path, tmp_path: Path, root: Path
 ) -> None:
     folder = tmp_path / "y [copy]"

@@ -16,7 +16,7 @@ from pipeline_src.text.wikipedia.wikitext import clean
 from tests.unit.text.cases import read_cases
 
 
-def test_prose_example_of_the_module_is_what_it_makes() -> None:
+def test_prose_docstring_example_is_correct() -> None:
     blocks = textwrap.dedent(prose.__doc__ or "").split("\n\n")
     page, marked, kept = (textwrap.dedent(block) for block in blocks if block.startswith("    "))
     assert marked.count("‹hole›") == page.count("{{odd") == 2
@@ -26,14 +26,14 @@ def test_prose_example_of_the_module_is_what_it_makes() -> None:
 @pytest.mark.parametrize(
     ("language", "lead_in", "says"), read_cases("wikipedia/prose.yaml", "says something lead in of two clauses does")
 )
-def test_says_something_lead_in_of_two_clauses_does(language: str, lead_in: str, says: bool) -> None:
+def test_says_something_lead_in_with_two_clauses_is_true(language: str, lead_in: str, says: bool) -> None:
     assert says_something(lead_in, language) == says
 
 
 @pytest.mark.parametrize(
     ("language", "sentence", "whole"), read_cases("wikipedia/prose.yaml", "lacks only its stop by language")
 )
-def test_lacks_only_its_stop_by_language(language: str, sentence: str, whole: bool) -> None:
+def test_lacks_only_its_stop_each_language_gives_expected_answer(language: str, sentence: str, whole: bool) -> None:
     assert lacks_only_its_stop(sentence, language) == whole
 
 
@@ -41,5 +41,5 @@ def test_lacks_only_its_stop_by_language(language: str, sentence: str, whole: bo
     ("language", "text", "begins"),
     read_cases("wikipedia/prose.yaml", "begins with sentence unlike a label or a source"),
 )
-def test_begins_with_sentence_unlike_a_label_or_a_source(language: str, text: str, begins: bool) -> None:
+def test_begins_with_sentence_label_or_citation_is_false(language: str, text: str, begins: bool) -> None:
     assert begins_with_sentence(text, language) == begins

@@ -11,13 +11,13 @@ from tests.growth import TIMES, assert_linear
 from tests.unit.text.cases import PLAIN
 
 
-def test_make_siteinfo_hides_media_special_file_and_category_by_the_names_of_the_dump() -> None:
+def test_make_siteinfo_hidden_namespaces_use_names_of_the_dump() -> None:
     names = {-2: "Miðill", -1: "Kerfissíða", 0: "", 2: "Notandi", 6: "Mynd", 14: "Flokkur"}
     hidden = make_siteinfo("iswiki", "en", names).hidden - make_siteinfo("iswiki", "en", {}).hidden
     assert hidden == {"miðill", "kerfissíða", "mynd", "flokkur"}
 
 
-def test_clean_unclosed_link_before_a_file_loses_no_paragraph() -> None:
+def test_clean_unclosed_link_before_a_file_keeps_all_paragraphs() -> None:
     assert PLAIN in clean(f"They know [[the mill.\n\n{PLAIN}\n\nSee this: a.jpg]].")
 
 
@@ -36,7 +36,7 @@ def test_clean_unclosed_link_before_a_file_loses_no_paragraph() -> None:
         ("nb", "peker"),
     ],
 )
-def test_siteinfo_disambiguation_template_of_a_language_is_known(language: str, meanings: str) -> None:
+def test_siteinfo_disambiguation_template_of_each_language_matches(language: str, meanings: str) -> None:
     assert make_siteinfo(f"{language}wiki", language, {}).disambiguation.search(f"{{{{{meanings}}}}}")
 
 
@@ -44,7 +44,7 @@ def test_siteinfo_disambiguation_template_of_a_language_is_known(language: str, 
     ("language", "pointer"),
     [("ru", "{{значения}}"), ("ca", "{{polisèmia}}"), ("fi", "{{täsmennys|x}}"), ("en", "{{about|x}}")],
 )
-def test_siteinfo_pointer_to_other_meanings_makes_no_disambiguation_page(language: str, pointer: str) -> None:
+def test_siteinfo_hatnote_to_other_meanings_is_no_disambiguation(language: str, pointer: str) -> None:
     assert not make_siteinfo(f"{language}wiki", language, {}).disambiguation.search(f"{pointer}\n{PLAIN}")
 
 
@@ -77,5 +77,5 @@ def test_redirect_of_any_language_is_recognized(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["# 1990 [[A]]", "#an old [[A]]", "#REDIRECT <!-- [[A]]", f"{PLAIN} #REDIRECT [[A]]"])
-def test_redirect_other_text_is_an_article(text: str) -> None:
+def test_redirect_pattern_does_not_match_articles(text: str) -> None:
     assert not REDIRECT.match(text)

@@ -18,7 +18,7 @@ LAST = SENTENCES["LAST"]
 
 
 @pytest.mark.parametrize(("language", "template", "words"), read_cases("wikipedia/templates.yaml"))
-def test_clean_template_within_a_sentence(language: str, template: str, words: str) -> None:
+def test_clean_template_in_a_sentence_becomes_its_words(language: str, template: str, words: str) -> None:
     around = "They say {} is here, amid a sentence of prose."
     text = clean(around.format(template), make_siteinfo("wiki", language, {}))
     assert text == (words and around.format(words))
@@ -37,7 +37,7 @@ def test_clean_unknown_templates_are_counted_by_sentences(text: str, kept: str, 
 MEANINGS = yaml.load((TABLES / "templates.yaml").read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
 
 
-def test_template_table_every_meaning_has_a_description_a_form_and_names() -> None:
+def test_template_table_every_meaning_is_complete() -> None:
     for meaning in MEANINGS:
         assert {"means"} < set(meaning) <= {"means", "shows", "by", "call", "names", "words"}
         assert ("call" in meaning) != ("shows" in meaning), meaning["means"]

@@ -16,31 +16,31 @@ from tests.unit.text.wikipedia.hostile_pages import RUN, pages
 
 
 @pytest.mark.parametrize(("markup", "prose"), read_cases("wikipedia/wikitext.yaml"))
-def test_clean_markup_between_two_paragraphs(markup: str, prose: str) -> None:
+def test_clean_markup_between_two_paragraphs_becomes_expected_text(markup: str, prose: str) -> None:
     lines = clean(f"{PLAIN}\n\n{markup}\n\n{PLAIN}").split("\n")
     assert lines[0] == lines[-1] == PLAIN
     assert "\n".join(lines[1:-1]) == prose
 
 
 @pytest.mark.parametrize(("language", "markup", "prose"), read_cases("wikipedia/languages.yaml"))
-def test_clean_page_of_a_language(language: str, markup: str, prose: str) -> None:
+def test_clean_page_of_each_language_becomes_expected_text(language: str, markup: str, prose: str) -> None:
     # The Wikipedia in Norwegian (nb) is at no.wikipedia.org.
     name = "nowiki" if language == "nb" else f"{language}wiki"
     assert clean(markup, make_siteinfo(name, language, {})) == prose
 
 
 @pytest.mark.parametrize(("markup", "prose"), read_cases("wikipedia/lists.yaml"))
-def test_clean_sentences_of_lists(markup: str, prose: str) -> None:
+def test_clean_list_items_that_are_sentences_are_kept_on_request(markup: str, prose: str) -> None:
     assert clean(f"{PLAIN}\n\n{markup}", lists="sentences") == f"{PLAIN}\n{prose}".rstrip("\n")
 
 
-def test_clean_pagename_is_the_title() -> None:
+def test_clean_pagename_becomes_the_title() -> None:
     text = "They say that {{PAGENAME}} is a village in the north."
     assert clean(text, title=r"Mill (\1)") == r"They say that Mill (\1) is a village in the north."
     assert clean(text) == ""
 
 
-def test_clean_sentences_with_a_gap_are_counted() -> None:
+def test_clean_sentences_with_unknown_template_are_dropped_and_counted() -> None:
     dropped: Counter[str] = Counter()
     clean(rf"{PLAIN} Here <math>\odd12</math> is small. So is <math>\odd x</math> too.", dropped=dropped)
     assert dropped == {"gap": 2}
@@ -54,7 +54,7 @@ def test_clean_sections_without_prose_are_removed() -> None:
     assert dropped["section"] == 2
 
 
-def test_clean_italian_namespaces_and_headings() -> None:
+def test_clean_italian_namespaces_and_headings_are_removed() -> None:
     italian = make_siteinfo("itwiki", "it", {6: "File", 14: "Categoria", -1: "Speciale"})
     text = f"[[Immagine:a.jpg|thumb|Una didascalia che finisce con un punto.]]\n\n{PLAIN}\n\n[[Categoria:Fiumi]]"
     text += "\n== Voci correlate ==\nUn'altra voce che finisce con un punto."
@@ -118,7 +118,7 @@ def test_clean_any_page_leaves_no_markup_and_does_not_grow(page: str) -> None:
 
 @SETTINGS
 @given(pages_of(MARKS, WORDS))
-def test_clean_own_output_is_unchanged(page: str) -> None:
+def test_clean_clean_text_is_unchanged(page: str) -> None:
     result = clean(page)
     # In wikitext a blank line ends a paragraph.
     assert clean(result.replace("\n", "\n\n")) == result

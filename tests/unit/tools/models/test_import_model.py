@@ -131,7 +131,7 @@ def test_import_tokenizer_of_another_kind_is_rejected(folder, call, tmp_path):
         str(folder / "tokenizer.json")
     )
     (folder / "tokenizer_config.json").unlink()
-    with pytest.raises(PipelineError, match="a BPE that is not of bytes"):
+    with pytest.raises(PipelineError, match="the BPE tokenizer is not byte-level"):
         call(import_model, folder, tmp_path / "made")
 
 
