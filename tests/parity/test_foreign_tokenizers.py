@@ -294,7 +294,7 @@ def words(folder: Path) -> None:
     ("spoil", "message"),
     [
         (words, "the BPE tokenizer is not byte-level"),
-        (lambda folder: settings(folder, mask_token="<m>"), "of another spelling: <m>"),
+        (lambda folder: settings(folder, mask_token="<m>"), "unsupported spelling of a special token: <m>"),
         (
             lambda folder: (folder / "tokenizer.json").write_text('{"model": {"type": "BPE"}}'),
             "the tokenizer cannot be loaded",

@@ -70,7 +70,7 @@ def test_refusal_text_refused_by_earlier_rule_skips_language_identification() ->
     assert refused is not None and refused.rule == "gopher_quality.min_words"
 
 
-def test_probability_of_bokmal_uses_norwegian_model() -> None:
+def test_probability_of_bokmal_equals_norwegian() -> None:
     assert fake_probability("nb", "no text") == 0.7
     check_language(ON, "nb", "books", load_fake)
 

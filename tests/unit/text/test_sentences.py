@@ -76,7 +76,7 @@ def test_split_sentences_any_text_keeps_every_character(paragraph: str, language
 
 
 @pytest.mark.parametrize("mark", ["«", "»", "‹", "“", "Mr. Dale went. «No», he said. "])
-def test_split_sentences_long_text_equals_its_parts(monkeypatch: pytest.MonkeyPatch, mark: str) -> None:
+def test_split_sentences_long_text_in_stretches_equals_whole_text(monkeypatch: pytest.MonkeyPatch, mark: str) -> None:
     text, seen = mark * (6_000 // len(mark)), []
     at_once = split_sentences(text, "en")
 
