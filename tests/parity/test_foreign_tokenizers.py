@@ -326,7 +326,7 @@ def test_read_foreign_damaged_sentencepiece_model_is_rejected(bare, lines, tmp_p
         read_foreign(bare("albert"), "albert")
     for content, message in (
         (b"\xff\xff\xff", "invalid SentencePiece model"),
-        (train_sentencepiece(lines, 200, model_type="bpe"), "that is not unigram: spm.model"),
+        (train_sentencepiece(lines, 200, model_type="bpe"), "is not a unigram model: spm.model"),
     ):
         (tmp_path / "spm.model").write_bytes(content)
         with pytest.raises(PipelineError, match=message):

@@ -126,6 +126,6 @@ def test_build_examples_source_too_small_for_its_weight_is_rejected(tokens, coun
     train["wiki"] = dict(Counter(train["wiki"]) + Counter(train["news"]))
     train["news"] = {"documents": count, "sentences": count, "tokens": count}
     write_json("data/tokens/manifest.json", manifest)
-    with pytest.raises(PipelineError, match=f"of news for its share: {message}"):
+    with pytest.raises(PipelineError, match=f"source news has too little text for its share: {message}"):
         stage.run(seed=1, examples=weighted)
     assert hash_file("data/examples/phase1/train.npy") == before

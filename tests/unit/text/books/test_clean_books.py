@@ -347,7 +347,11 @@ def test_clean_books_row_files_one_sentence_per_row_is_split_by_count(books: Pat
         ),
         ("a.jsonl", b'{"text": ["A."]}\n', r"the text column of a row holds no text: text is \[\"A\.\"\]"),
         ("a.jsonl", b'{"id": 1, "text": "A."}\n{"id": 1, "text": "B."}\n', r"two texts have the same id: books:a-1"),
-        ("a.jsonl.gz", gzip.compress(b'{"text": "A."}\n' * 500, mtime=0)[:-10], r"damaged gzip[\s\S]*a\.jsonl\.gz"),
+        (
+            "a.jsonl.gz",
+            gzip.compress(b'{"text": "A."}\n' * 500, mtime=0)[:-10],
+            r"gzip file is damaged[\s\S]*a\.jsonl\.gz",
+        ),
         ("a.jsonl", b'{"text": "\\ud800"}\n', r"unpaired surrogate[\s\S]*a\.jsonl:1"),
         ("a.jsonl", b'{"text": ' + b"[" * 20000, r"nested too deeply|invalid JSON"),
         ("a.parquet", b"PAR1 no parquet", r"the file is damaged or not Parquet[\s\S]*a\.parquet"),

@@ -60,8 +60,8 @@ def test_decode_line_ends_become_newlines() -> None:
         (b"\0Some text", None, r"binary[\s\S]*byte 0 "),
         ("Some text".encode("utf-16-le"), None, r"binary[\s\S]*byte 1 [\s\S]*UTF-16LE"),
         (b"\x89PNG\r\n\x1a\n\0\0", None, r"binary[\s\S]*byte 8 "),
-        (b"caf\xe9 noir", "utf-8", r"not utf-8[\s\S]*byte 3 "),
-        (b"a \x81", "cp1252", r"not cp1252[\s\S]*byte 2 "),
+        (b"caf\xe9 noir", "utf-8", r"decoded as utf-8[\s\S]*byte 3 "),
+        (b"a \x81", "cp1252", r"decoded as cp1252[\s\S]*byte 2 "),
     ],
     ids=[
         *("broken UTF-8", "cut UTF-8", "short cp1251", "all bytes"),

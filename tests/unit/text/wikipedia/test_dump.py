@@ -135,7 +135,7 @@ def test_read_pages_page_without_id_is_rejected(path: Path, broken: str) -> None
 @pytest.mark.parametrize("pack", [bytes, bz2.compress], ids=["none", "bz2"])
 def test_read_pages_data_after_the_end_is_rejected(path: Path, more: str, pack) -> None:
     path.write_bytes(pack((HEAD + page(1) + TAIL + more).encode()))
-    with pytest.raises(PipelineError, match="there is more[\\s\\S]*after </mediawiki>"):
+    with pytest.raises(PipelineError, match="unexpected data[\\s\\S]*after </mediawiki>"):
         list(read_pages(path))
     path.write_bytes(pack((HEAD + page(1) + TAIL + "\n\0\0" + "\n" * 100_000).encode()))
     assert [read.id for read in read_pages(path)] == [1]
@@ -192,7 +192,7 @@ def test_find_dump_missing_empty_or_several_files_is_rejected(tmp_path: Path) ->
     dump.write_bytes(b"x")
     assert find_dump(tmp_path) == dump
     (tmp_path / "y.xml").write_text("y")
-    with pytest.raises(PipelineError, match="exactly one dump file: my-index.xml.bz2, y.xml"):
+    with pytest.raises(PipelineError, match="exactly one dump file in the folder: my-index.xml.bz2, y.xml"):
         find_dump(tmp_path)
 
 
