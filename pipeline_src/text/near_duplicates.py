@@ -162,8 +162,8 @@ def find_copies(batches: Iterable[Shingles], threshold: float, folder: Path) -> 
         return index.find(band_files, starts)
 
 
+# Return the hash key of each text in each band, uint64 [texts, bands].
 def _band_keys(minhashes: NDArray[np.uint32], num_bands: int, num_rows: int) -> NDArray[np.uint64]:
-    # Return the hash key of each text in each band, uint64 [texts, bands].
     used = minhashes[:, : num_bands * num_rows].astype(np.uint64)
     rows = used.reshape(-1, num_bands, num_rows)
     keys = np.zeros(rows.shape[:2], np.uint64)

@@ -409,9 +409,9 @@ def _join(lines: list[str], hyphens: HyphenResolver) -> str:
     return "".join([*complete, text]).replace("_", "")
 
 
+# Join a text and its next line. If a word was broken at the line end, keep its hyphen only if it belongs to the
+# word.
 def _joined(text: str, line: str, hyphens: HyphenResolver) -> str:
-    # Join a text and its next line. If a word was broken at the line end, keep its hyphen only if it belongs to the
-    # word.
     if not text:
         return line
     if len(text) > 1 and text[-1] == "-" and text[-2].isalpha():

@@ -179,9 +179,9 @@ HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 SUFFIXES = (".txt", ".md", ".epub", *HTML_SUFFIXES, *ROW_READERS)
 
 
+# Decide by the first lines whether each line of a text is one sentence, as in the distributed BookCorpus. Blank
+# lines are ignored.
 def is_sentence_list(text: str) -> bool:
-    # Decide by the first lines whether each line of a text is one sentence, as in the distributed BookCorpus. Blank
-    # lines are ignored.
     start = text[: 4 * MIN_LIST_LINES * MAX_SENTENCE_LENGTH]
     lines = [line for line in start.split("\n") if line.strip()][:-1][: 2 * MIN_LIST_LINES]
     num_ended = sum(line.rstrip()[-1] in SENTENCE_END for line in lines)

@@ -133,8 +133,8 @@ def choose(key: str, patterns: dict[str, str]) -> Handler:
     return show
 
 
+# `word` replaces {word} in the pattern or call of a meaning.
 def make_handler(meaning: dict[str, Any], word: str = "") -> Handler:
-    # `word` replaces {word} in the pattern or call of a meaning.
     if "call" in meaning:
         function, _, parameter = meaning["call"].replace("{word}", word).partition(" ")
         return HANDLERS[function] if function in HANDLERS else FACTORIES[function](parameter)

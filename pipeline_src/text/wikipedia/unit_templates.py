@@ -102,8 +102,8 @@ def raised(text: str) -> str:
     return text.translate(RAISED) if all(mark in "0123456789+−–-" for mark in text) else text
 
 
+# Format a number: 640081.87 -> 640,081.87, 1+1/2 -> 1 1/2. Return None for other text.
 def _number(text: str, locale: Locale) -> str | None:
-    # Format a number: 640081.87 -> 640,081.87, 1+1/2 -> 1 1/2. Return None for other text.
     text = text.translate(_UNSEEN)
     if _NUMBER.match(text):
         mantissa, e, exponent = text.lower().partition("e")
