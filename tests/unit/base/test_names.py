@@ -105,7 +105,7 @@ def test_finetune_seed_that_is_no_plain_number_is_rejected(seed: object) -> None
     with pytest.raises(ValidationError):
         FinetuneParams(seeds=(seed,))
     assert FinetuneParams(seeds=("2", 1)).seeds == (2, 1)
-    with pytest.raises(ValidationError, match="listed once"):
+    with pytest.raises(ValidationError, match="listed twice; list it once"):
         FinetuneParams(seeds=(1, "1"))
 
 

@@ -97,5 +97,5 @@ def test_check_study_bilm_with_sentence_pairs_is_rejected(root):
     study = yaml.safe_load(preset_text("test", root / "workflow/presets"))
     study["model"]["architecture"], study["pretrain"]["objective"] = "bilstm", "bilm"
     study["examples"]["pair_objective"] = "nsp"
-    with pytest.raises(PipelineError, match="bilm goes without sentence pairs"):
+    with pytest.raises(PipelineError, match="bilm does not support sentence pairs"):
         check_study(study)

@@ -140,7 +140,7 @@ def test_electra_parameter_count_equals_published(size):
 
 def test_electra_unshareable_embeddings_are_rejected():
     config = BertConfig(60, 32, 2, 2, 64, 16)
-    with pytest.raises(PipelineError, match=r"(?s)cannot share these embeddings: 16, not 32.*embeddings: separate"):
+    with pytest.raises(PipelineError, match=r"(?s)cannot share embeddings: 16, not 32.*embeddings: separate"):
         build(config)
     assert build(config, generator_width=1.0).weights == {"mlm": 1.0, "rtd": 50.0}
     assert build(config, embeddings="separate", disc_weight=10).weights["rtd"] == 10

@@ -182,7 +182,7 @@ def test_load_substitutes_incomplete_study_is_rejected(words, tmp_path):
     def load() -> Substitutes:
         return load_substitutes(tmp_path, student, words.tokenizer, device)
 
-    with pytest.raises(PipelineError, match="(?s)no teacher here.*pretrained/phase2"):
+    with pytest.raises(PipelineError, match="(?s)folder has no config.json.*pretrained/phase2"):
         load()
     vocabulary, pretrained, vectors = tmp_path / "v", tmp_path / "pretrained/phase2", tmp_path / "word_vectors"
     for folder in (vocabulary, pretrained, vectors):

@@ -76,5 +76,5 @@ def test_fill_masks_predicts_at_mask_of_truncated_text(model, before, after):
 
 @pytest.mark.parametrize("text", ["none", "[MASK] and [MASK]"])
 def test_params_text_without_exactly_one_mask_is_rejected(text):
-    with pytest.raises(ValueError, match="not once"):
+    with pytest.raises(ValueError, match="exactly once"):
         InterpretationParams(masks=((text, "a"),))

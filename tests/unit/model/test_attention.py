@@ -167,7 +167,7 @@ def test_choose_auto_on_gpu_is_flash_if_supported(gpu, capability, head_size, ex
     if expected == "flash_varlen":
         assert choose("flash_varlen", device, head_size) == "flash_varlen"
     else:
-        with pytest.raises(PipelineError, match=f"Ampere.*flash, with heads of {head_size} on Some GPU"):
+        with pytest.raises(PipelineError, match=f"Ampere.*head size {head_size} on Some GPU"):
             choose("flash_varlen", device, head_size)
 
 
@@ -183,7 +183,7 @@ def test_choose_auto_without_gpu_is_fastest_back_end_of_device():
     [
         ("flash_varlen", "cpu", "needs a GPU: flash_varlen, on cpu"),
         ("length_grouped", "cuda", "needs a CPU: length_grouped, on cuda"),  # it would wait for lengths in every block
-        ("nested", "cuda", "give one of auto, padded, length_grouped, flash_varlen"),
+        ("nested", "cuda", "set it to one of auto, padded, length_grouped, flash_varlen"),
     ],
 )
 def test_choose_unsupported_back_end_is_rejected(gpu, wanted, device, message):

@@ -93,12 +93,12 @@ def test_check_study_value_out_of_bounds_is_rejected_with_bounds(key: str, value
     ("key", "value", "allowed"),
     [
         ("model.num_attention_heads", 3, "multiple of num_attention_heads"),
-        ("model.num_attention_heads", 128, "even width, not 1"),
-        ("model", MODEL | {"architecture": "modernbert", "num_attention_heads": 128}, "even width of its head, not 1"),
+        ("model.num_attention_heads", 128, "even head width, not 1"),
+        ("model", MODEL | {"architecture": "modernbert", "num_attention_heads": 128}, "even head width, not 1"),
         (
             "model",
             MODEL | {"architecture": "bilstm", "hidden_size": 65, "num_attention_heads": 1},
-            "even width of its hidden",
+            "even hidden width",
         ),
         ("pretrain.masking.mask_ratio", 0.9, "must be 1"),
         ("vocabulary.num_added_tokens", 9, "only for kind: given"),
@@ -213,7 +213,7 @@ def test_cross_checks_values_that_do_not_fit_are_rejected_with_key(key: str, cha
 
 
 def test_cross_checks_schedule_longer_than_training_is_rejected_with_both_numbers() -> None:
-    with pytest.raises(PipelineError, match="whose phases have 100 steps in all"):
+    with pytest.raises(PipelineError, match="longer than all phases together; set it to at most 100"):
         check_study(changed_all(SHORT))
     with pytest.raises(
         PipelineError,
@@ -427,8 +427,8 @@ def test_check_study_two_tasks_with_one_eval_set_name_are_rejected(monkeypatch: 
 @pytest.mark.parametrize(
     ("weights", "temperature", "message"),
     [
-        ({"wikipedia": 1}, None, r"(?s)examples.weights = .*give every source .*not in both: books"),
-        ({"wikipedia": 1, "books": 1, "news": 1}, None, "not in both: news"),
+        ({"wikipedia": 1}, None, r"(?s)examples.weights = .*list each source .*only in one: books"),
+        ({"wikipedia": 1, "books": 1, "news": 1}, None, "only in one: news"),
         ({"wikipedia": 0, "books": 0}, None, "all weights are 0"),
         ({"wikipedia": -1, "books": 2}, None, "greater than or equal to 0"),
         ({"wikipedia": 1, "books": 2}, 0.7, "weights and temperature both give shares"),

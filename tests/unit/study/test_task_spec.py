@@ -66,11 +66,14 @@ def test_load_spec_unknown_task_or_eval_set_is_rejected():
             "allowed here: texts, label, choices",
         ),
         ("{kind: classification, labels: [x, y], columns: {label: b}}", "a key is missing: columns.texts"),
-        ("{kind: tagging, labels: [O, B-X], columns: {texts: [word], label: tag}}", "counted from 1"),
+        ("{kind: tagging, labels: [O, B-X], columns: {texts: [word], label: tag}}", "numbers \\(from 1\\)"),
         ("{kind: tagging, labels: [O, B-X], columns: {texts: [1, 2], label: 3}}", "one text column"),
         ("{kind: tagging, labels: [O, B-X], format: xml, columns: {texts: [1], label: 2}}", "format = 'xml'"),
-        ("{kind: classification, labels: [x, y], columns: {texts: [a]}}", "columns need a label"),
-        ("{kind: classification, labels: [x, y], header: false, columns: {texts: [a], label: 2}}", "numbers counted"),
+        ("{kind: classification, labels: [x, y], columns: {texts: [a]}}", "needs a label column"),
+        (
+            "{kind: classification, labels: [x, y], header: false, columns: {texts: [a], label: 2}}",
+            "columns must be numbers from 1",
+        ),
         ("{kind: classification, range: [0, 1], columns: {texts: [a], label: b}}", "pearson, spearman"),
     ],
 )
@@ -91,7 +94,7 @@ def test_load_spec_invalid_column_is_rejected_with_readable_message(catalogue: P
     with pytest.raises(PipelineError) as caught:
         load_spec("mine")
     assert not re.search(r"\b(int|str)\b|Input|constrained|function|tuple", str(caught.value))
-    assert "counted from 1" in str(caught.value) or "columns need a label" in str(caught.value)
+    assert "from 1" in str(caught.value) or "needs a label column" in str(caught.value)
 
 
 def test_load_spec_tagging_test_file_is_rejected(catalogue: Path):
@@ -99,21 +102,21 @@ def test_load_spec_tagging_test_file_is_rejected(catalogue: Path):
     scores = f"scores: {{mine: {{title: Mine, file: dev.txt, metrics: [accuracy], {test}}}}}"
     entry = f"{{kind: tagging, labels: [O, B-X], columns: {{texts: [1], label: 2}}, {scores}}}\n"
     (catalogue / "tasks/mine.yaml").write_text(entry)
-    with pytest.raises(PipelineError, match="takes no test file"):
+    with pytest.raises(PipelineError, match="does not support a `test` file"):
         load_spec("mine")
 
 
 @pytest.mark.parametrize(
     ("change", "score_change", "message"),
     [
-        ({"columns": None}, {}, "reads two text columns"),
-        ({"columns": {"texts": ["q"]}}, {}, "reads two text columns"),
-        ({"columns": {"texts": ["q", "p"], "choices": ["c"]}}, {}, "reads two text columns"),
-        ({"columns": {"texts": ["q", "p"], "label": "l"}}, {}, "needs labels"),
-        ({}, {"columns": {"texts": ["q"]}}, "dev.tsv: retrieval reads"),
-        ({}, {"corpus": "corpus.jsonl"}, "declared together"),
-        ({}, {"metrics": ["accuracy"]}, "metrics that do: mrr_at_10, ndcg_at_10, recall_at_100"),
-        ({}, {"test": {"file": "test.tsv", "submit": "x.tsv"}}, "takes no test file"),
+        ({"columns": None}, {}, "needs two text columns"),
+        ({"columns": {"texts": ["q"]}}, {}, "needs two text columns"),
+        ({"columns": {"texts": ["q", "p"], "choices": ["c"]}}, {}, "needs two text columns"),
+        ({"columns": {"texts": ["q", "p"], "label": "l"}}, {}, "needs `labels`"),
+        ({}, {"columns": {"texts": ["q"]}}, "dev.tsv: retrieval needs"),
+        ({}, {"corpus": "corpus.jsonl"}, "need each other"),
+        ({}, {"metrics": ["accuracy"]}, "use one of mrr_at_10, ndcg_at_10, recall_at_100"),
+        ({}, {"test": {"file": "test.tsv", "submit": "x.tsv"}}, "does not support a `test` file"),
         ({"kind": "classification", "range": [0, 1]}, {"metrics": ["pearson"]}, "only kind `retrieval` has negatives"),
     ],
 )
@@ -130,8 +133,8 @@ def test_task_spec_impossible_retrieval_is_rejected(change: dict, score_change: 
     [
         ({"labels": ["bad", "bad"]}, "listed once"),
         ({"labels": ["only"]}, "two or more"),
-        ({"labels": [], "range": [3, 3]}, "the lower one first"),
-        ({"labels": [], "range": [float("-inf"), float("inf")]}, "of at most"),
+        ({"labels": [], "range": [3, 3]}, "lowest, highest"),
+        ({"labels": [], "range": [float("-inf"), float("inf")]}, "both between"),
         ({"scores": {"": {"title": "x", "file": "a.tsv", "metrics": ["accuracy"]}}}, "a name has only"),
         ({"scores": {"mine": {"title": "x", "file": "a.tsv", "metrics": ["f1", "em"]}}}, "does not fit"),
         ({"columns": {"texts": [0], "label": 1}, "header": False}, "a number from 1; not 0"),

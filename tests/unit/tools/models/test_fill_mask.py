@@ -81,7 +81,10 @@ def set_config(folder, **values):
     [
         (lambda folder: drop(folder, "cls.predictions"), "does not predict masked tokens"),
         (lambda folder: set_config(folder, is_decoder=True), "reads left to right and fills no mask"),
-        (lambda folder: set_config(folder, vocab_size=5), "more entries than the model: .*13, of 5 ids"),
+        (
+            lambda folder: set_config(folder, vocab_size=5),
+            "more entries than the model has embeddings: .*13, the model 5",
+        ),
     ],
 )
 def test_fill_mask_model_without_mlm_head_is_rejected(folder, call, spoil, message):
