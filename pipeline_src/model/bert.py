@@ -735,9 +735,9 @@ MAX_GRAPHS = 32
 def compile_parts(module: nn.Module) -> None:
     """Make embeddings, blocks and MLM losses compile at their first call.
 
-    All blocks share one graph, so the compile time does not grow with the number of layers. Since each block is a graph
-    of its own, DDP can reduce gradients while the backward pass runs. The pooler and the pair head stay uncompiled:
-    they read only one token per sequence.
+    Each block is compiled separately, so DDP can reduce gradients while the backward pass runs. All blocks have the
+    same code and reuse one compiled graph, so the compile time does not grow with the number of layers. The pooler and
+    the pair head stay uncompiled: they read only one token per sequence.
     """
     # The import takes a second, so it is not at the top of the file.
     from torch._dynamo import config

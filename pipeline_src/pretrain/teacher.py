@@ -64,7 +64,7 @@ def load_teacher(
             "teacher and student have different vocabularies",
             folder,
             where=key,
-            hint="use a teacher that was pretrained with this study's vocabulary, or set the study to the teacher's",
+            hint="use a teacher pretrained with this study's vocabulary, or the teacher's tokenizer in this study",
         )
     if config.longest_input < student.longest_input:
         raise PipelineError(

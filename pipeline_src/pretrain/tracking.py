@@ -29,7 +29,7 @@ class Run(NamedTuple):
     # Hash of settings, data and code. It does not change when training resumes.
     identity: str
     params: dict[str, Any]
-    # Number of steps taken so far.
+    # Number of steps taken before this run started or resumed.
     first_step: int
 
 

@@ -1,4 +1,4 @@
-"""machine.yaml: settings of this machine. A change of them makes no stage and no checkpoint stale."""
+"""machine.yaml: settings of this machine. Changing them makes no stage or checkpoint stale."""
 
 from __future__ import annotations
 

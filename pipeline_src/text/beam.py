@@ -168,7 +168,7 @@ def import_beam() -> Any:
 
 
 def dask_setup(worker: object) -> None:
-    """Import Beam early: Dask calls this with ``--preload pipeline_src.text.beam``."""
+    """Import Beam when a Dask worker starts with ``--preload pipeline_src.text.beam``, and not in its first task."""
     import_beam()
 
 

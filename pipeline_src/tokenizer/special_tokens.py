@@ -113,7 +113,7 @@ def _read_template(tokenizer: Tokenizer, encoding: Encoding, texts: int) -> Temp
     if not all(special_ids):
         raise PipelineError(
             "the tokenizer adds no special tokens around a text",
-            f"{encoding.tokens} of {texts} texts",
+            f"{texts} texts are encoded as {encoding.tokens}",
             where="post_processor in tokenizer.json",
             hint=HINT,
         )

@@ -136,8 +136,8 @@ def learn_vocabulary(words: Counted, size: int, alphabet: int, min_count: int, u
     if room < 0:
         raise PipelineError(
             "the vocabulary is too small",
-            f"{size} entries for {len(reserved)} special and unused ones and {len(spelling.forms)} forms of "
-            f"{spelling.characters} characters",
+            f"vocab_size is {size}, and {len(reserved)} special and unused tokens and {len(spelling.forms)} tokens of "
+            f"a single character (of {spelling.characters}, with and without ##) are needed",
             where="params.yaml, block vocabulary",
             hint=f"set vocab_size to {size - room} or more, or lower unused or limit_alphabet",
         )

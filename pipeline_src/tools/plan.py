@@ -69,7 +69,8 @@ TASK_TOKENS = {
 }
 # Mean size of the tasks that are synthetic or made from the corpus.
 MADE_TASK_TOKENS, MADE_TASK_BYTES = 40e3, 0.5e6
-# BLiMP has 67 files of 1,000 pairs. Scoring one pair takes 550 tokens in the model.
+# BLiMP has 67 files of 1,000 pairs. Each token of a sentence is masked in a copy of its own, so a pair costs about 550
+# input tokens; a sentence has about 25.
 PARADIGMS, PAIR_TOKENS, SENTENCE_TOKENS = 67, 550, 25
 # Bytes per parameter of a model and of a checkpoint, which has the weights and two optimizer moments. Three checkpoints
 # are kept: the newest two and the best.

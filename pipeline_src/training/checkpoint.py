@@ -87,9 +87,8 @@ def check_settings() -> None:
         reason = error.strerror
     if reason:
         raise PipelineError(
-            "checkpoints cannot be written",
+            f"checkpoints cannot be written: {reason}",
             ROOT,
-            where=reason,
             hint=f"set ${FOLDER} to a folder that you may write to, or unset it",
         )
 

@@ -1,9 +1,9 @@
 """Train one model in several processes, started by torchrun or srun.
 
-Sharding uses torch's FSDP2: each process keeps a part of every parameter, a ``DTensor``. With ``shard_grad_op``, the
-full weights are gathered once per step, so that only gradients and moments are sharded. With ``full_shard``, the
-weights of one block at a time are gathered, in the forward and in the backward pass, for models that do not fit one
-device. Files always hold full tensors.
+Sharding uses torch's FSDP2: each process keeps a part of every parameter, a ``DTensor``. With ``shard_grad_op``, each
+process gathers the full weights once per step and keeps them until the step ends, so only gradients and moments take
+less memory. With ``full_shard``, it gathers one block's weights at a time, in the forward and again in the backward
+pass, for models that do not fit one device. Files always hold full tensors.
 """
 
 from __future__ import annotations

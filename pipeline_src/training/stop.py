@@ -14,7 +14,8 @@ from pipeline_src.base.errors import Interrupted
 # SIGURG is Slurm's warning before the time limit (`--signal=URG@120`), which wrapper scripts ignore by default. SIGTERM
 # comes from `scancel` or the end of a container, SIGINT from Ctrl-C, and SIGHUP from a terminal that is closed.
 SIGNALS = (signal.SIGURG, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-# A second signal within this time counts as the first one again: torchrun forwards the signals that Slurm also sends.
+# A second signal within this time is a duplicate and is ignored: Slurm signals every process, and torchrun forwards the
+# same signal to its workers.
 REPEAT_SECONDS = 1.0
 
 

@@ -20,7 +20,7 @@ TESTS = (
     *("base/test_names.py", "engine/test_fingerprint.py", "study/test_settled.py", "sources/test_catalogue.py"),
     *("text/wikipedia/test_formulas.py", "tokenizer/test_wordpiece.py", "tasks/test_metrics.py"),
     *("examples/test_pairs.py", "model/test_losses.py", "training/test_stop.py", "pretrain/test_data.py"),
-    *("finetune/test_task_data.py", "evaluate/test_scores.py", "report/test_page.py"),
+    *("finetune/test_task_data.py", "evaluate/test_significance.py", "report/test_page.py"),
 )
 IMPORT_ALL = """
 import importlib, pkgutil, pipeline_src

@@ -82,7 +82,7 @@ def test_sbatch_is_not_called_again_before_controller_lists_jobs(slurm: Slurm) -
 
 
 @pytest.mark.parametrize("command", [SUBMIT, ["squeue", "--me"]])
-def test_other_errors_are_passed_on_at_once(slurm: Slurm, command: list[str]) -> None:
+def test_slurm_error_that_is_not_temporary_is_raised_without_retry(slurm: Slurm, command: list[str]) -> None:
     error = "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified"
     slurm.answers(**{command[0]: [f"3:{error}", "0:12"]})
     begin = time.monotonic()

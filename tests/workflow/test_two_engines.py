@@ -465,7 +465,9 @@ def test_dvc_lock_cut_off_is_restored(study: Project, length: int) -> None:
     assert study.nothing_to_do()
 
 
-def test_dvc_lock_cut_off_at_line_end_is_restored_in_clone_without_runs(study: Project, tmp_path: Path) -> None:
+def test_dvc_lock_truncated_at_line_end_is_restored_in_clone_without_rerunning_stages(
+    study: Project, tmp_path: Path
+) -> None:
     """Most such files are valid for DVC: they lack stages, or outputs of the last stage."""
     study.dvc("remote", "add", "-d", "shelf", str(tmp_path / "shelf"))
     study.dvc("push")

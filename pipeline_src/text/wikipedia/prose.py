@@ -192,11 +192,11 @@ def close_holes(text: str, language: str) -> str:
 
 
 def close_sentences(text: str) -> str:
-    """Replace holes between two sentences by GONE, since no sentence has lost words there.
+    """Replace holes (marks of removed markup) between two sentences by GONE, which says that no words are lost.
 
-    An example is ``It ended.{{x}} Then``. If a space stands between the full stop and the hole, a template might have
-    given the first words of the next sentence, so its hole stays. A formula, code or music has no such words:
-    ``It ended. <score>…</score> Then``.
+    A hole directly after the full stop is replaced: ``It ended.{{x}} Then``. After a space, the hole of a template
+    stays, because the template might have given the first words of the next sentence. A hole of a formula, code or
+    music is replaced there too: ``It ended. <score>…</score> Then``.
     """
     out: list[str] = []
     done = 0

@@ -210,7 +210,7 @@ def test_large_input_with_other_recorded_hash_is_edit_only_if_file_changed(monke
     assert "data/tokens was edited" in settle_records()[0] and not entry()
 
 
-def test_notes_are_kept_while_dvc_lock_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notes_are_not_deleted_while_dvc_lock_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     run_stage()
     write_record()
 

@@ -68,7 +68,7 @@ def test_draw_samples_pair_objective_none_gives_single_segments(tmp_path, store)
     assert samples["a_length"].sum() > 0.8 * len(store.ids)
 
 
-def test_pairs_keys_equal_values_of_pair_objective():
+def test_pairs_has_one_key_per_pair_objective():
     assert set(PAIRS) == set(ExamplesParams.model_fields["pair_objective"].annotation.__args__)
 
 
@@ -148,7 +148,7 @@ def test_build_examples_writes_the_sample_index(tmp_path, documents, make_store,
     assert np.array_equal(samples, samples_of(folder, passes=3))
 
 
-def test_document_pairs_none_document_that_fits_is_one_example(store):
+def test_document_pairs_objective_none_short_document_is_one_example(store):
     """Documents are not cut below the length."""
     starts = store.sentences[store.documents]
     lengths = np.diff(starts)

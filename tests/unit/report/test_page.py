@@ -68,7 +68,7 @@ def test_page_strings_of_results_are_escaped(results, pictures):
 
 
 @pytest.mark.parametrize(("dropped", "shown"), [({"too_short": 11}, True), ({"too_short": 10}, False), ({}, False)])
-def test_page_source_that_is_mostly_too_short_is_named(results, pictures, dropped, shown):
+def test_page_names_source_whose_documents_are_mostly_too_short(results, pictures, dropped, shown):
     part = read_json(results / "corpus.json")["parts"]["wikipedia"]
     update_json(results / "corpus.json", parts={"zhwiki": part | {"dropped": dropped}})
     assert ("Most documents of zhwiki were dropped as too short: 11; 10 are left." in Page(page()).text) is shown

@@ -86,7 +86,7 @@ def test_read_unlabelled_words_without_tags_are_accepted(tmp_path, rows):
     assert not any(sentence.tags for sentence in sentences)
 
 
-def test_read_unlabelled_retrieval_keeps_only_rows_with_the_label(tmp_path):
+def test_read_retrieval_keeps_only_passages_labelled_as_answers(tmp_path):
     rows = ["one\ttwo\tentailment", "one\tthree\tnot_entailment", "four\tfive\tentailment"]
     labelled = read("qnli_retrieval", tmp_path, "a.tsv", "\n".join(["question\tsentence\tlabel", *rows, ""]))
     assert labelled[0].corpus == ("two", "five") and [query.query for query in labelled] == ["one", "four"]

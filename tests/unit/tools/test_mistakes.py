@@ -155,7 +155,7 @@ def test_params_broken_file_is_rejected(folder, capsys, content):
     assert status == 2 and "params.yaml" in stderr and "hint: " in stderr
 
 
-def test_params_missing_or_folder_is_rejected(folder, capsys):
+def test_params_yaml_that_is_missing_or_a_folder_is_rejected(folder, capsys):
     (folder / "params.yaml").unlink()
     assert run_command("tokenize", capsys)[0] == 2
     (folder / "params.yaml").mkdir()
