@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.sources.conftest import no_waiting, web
+from tests.unit.sources.conftest import no_waiting
 
-__all__ = ["no_waiting", "web"]
+__all__ = ["no_waiting"]
 
 
 @pytest.fixture
