@@ -101,6 +101,7 @@ class FilesParams(SourceParams):
         sentences_per_document: number of lines per document, for a file with one sentence per line and no marked
             documents (BookCorpus).
         encoding: Python's name of the text files' encoding, such as ``cp1252``. Null detects the encoding.
+            A byte order mark overrides it.
         undecodable: what to do with a file that cannot be read as text (binary, a damaged EPUB, an unknown encoding).
             ``drop`` skips, counts and logs the file; ``error`` stops the stage.
         text_column: name of the column with the text, in JSONL and Parquet.

@@ -152,13 +152,14 @@ def find_encoding(data: bytes, path: Path, declared: str | None, complete: bool 
         declared: ``encoding`` of the source in params.yaml; None to detect it.
         complete: whether ``data`` is the whole file.
     """
-    marked = [encoding for mark, encoding in BYTE_ORDER_MARKS if data.startswith(mark)]
-    if declared and name_of(declared) in ("utf-16", "utf-32") and not marked:
+    # As in browsers, a byte order mark overrides the declared encoding.
+    for mark, encoding in BYTE_ORDER_MARKS:
+        if data.startswith(mark):
+            return encoding
+    if declared and name_of(declared) in ("utf-16", "utf-32"):
         return f"{name_of(declared)}-le"
     if declared:
-        return "utf-8-sig" if name_of(declared) == "utf-8" else declared
-    if marked:
-        return marked[0]
+        return declared
     try:
         codecs.getincrementaldecoder("utf-8")().decode(data, final=complete)
     except UnicodeDecodeError as error:
@@ -259,7 +260,11 @@ def _hint(path: Path, encoding: str) -> str:
 
 
 def _not_decoded(path: Path, offset: int, byte: int, encoding: str, declared: str | None) -> PipelineError:
-    origin = "declared as `encoding` of the source" if declared else "detected from the start of the file"
+    origin = "detected from the start of the file"
+    if declared:
+        origin = "declared as `encoding` of the source"
+    if encoding in dict(BYTE_ORDER_MARKS).values():
+        origin = "given by the file's byte order mark"
     return PipelineError(
         f"the file cannot be decoded as {name_of(encoding)}",
         path,

@@ -45,6 +45,15 @@ def test_decode_declared_encoding_without_byte_order_mark_is_little_endian(decla
     assert decode(GERMAN.encode(declared), BOOK, declared)[0] == GERMAN
 
 
+@pytest.mark.parametrize("mark", ["utf-8-sig", "utf-16", "utf-32"])
+@pytest.mark.parametrize("declared", ["utf-8", "utf-16", "utf-32", "utf-16-be", "cp1252"])
+def test_decode_byte_order_mark_overrides_declared_encoding(declared: str, mark: str) -> None:
+    assert decode(GERMAN.encode(mark), BOOK, declared)[0] == GERMAN
+    # The first bytes of a file of another encoding may be damaged into a mark.
+    with pytest.raises(PipelineError, match=r"cannot be decoded[\s\S]*byte order mark|binary"):
+        decode("".encode(mark) + b"\xff\0\0", BOOK, declared)
+
+
 def test_decode_line_ends_become_newlines() -> None:
     assert decode(b"a\r\nb\rc\n", BOOK, None) == ("a\nb\nc\n", "utf-8")
 
