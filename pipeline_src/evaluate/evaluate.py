@@ -3,7 +3,8 @@
 It writes:
 
 - ``results/scores.json``: a row for each task, evaluation set and metric. A row has the score of every seed, their
-  mean, standard deviation and best, and the scores of the baselines (majority, random weights, bag of words).
+  mean, standard deviation and best, and the scores of the baselines (majority, random weights, bag of words). Rows of
+  training on a part of the labels are apart, in ``few_labels``.
 - ``results/tasks/<task>.json``: details of one task, such as all runs, the number of dropped examples, and the errors
   of the best seed.
 - ``results/submissions/``: files for leaderboards.
@@ -18,7 +19,7 @@ from pipeline_src.base.files import atomic_directory, write_json
 from pipeline_src.base.paths import SCORES, SUBMISSIONS, TASK_RESULTS
 from pipeline_src.base.progress import log
 from pipeline_src.evaluate.predictions import Json, read_task
-from pipeline_src.evaluate.scores import label_curve, score_table, score_task, task_details
+from pipeline_src.evaluate.scores import few_labels_table, label_curve, score_table, score_task, task_details
 from pipeline_src.evaluate.submissions import MAJORITY, submissions, write_submissions
 from pipeline_src.study.finetune import FinetuneParams
 from pipeline_src.study.schema import NO_TEACHER
@@ -40,6 +41,7 @@ def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams) -
     own = [task for task in tasks if task_origin(task, "synthetic") == "fetched"]
 
     rows: list[Json] = []
+    few_labels: list[Json] = []
     details: dict[str, Json] = {}
     files: dict[str, str] = {}
     missing: dict[str, list[str]] = {}
@@ -61,7 +63,9 @@ def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams) -
             **task_details(read, best, results),
         }
         if label_counts:
-            details[task]["label_curve"] = label_curve(read, next(iter(results.values())))
+            of_parts = few_labels_table(read, best, next(iter(results.values())))
+            few_labels += of_parts
+            details[task]["label_curve"] = label_curve(read, of_parts, table[0])
 
         task_files, without_predictions = submissions(read, best, results)
         repeated = task_files.keys() & files.keys()
@@ -86,8 +90,9 @@ def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams) -
         "best_epoch": [task for task, content in details.items() if content["select"] == "best"],
         "rows": rows,
     }
-    # The key is left out if there is no grid, so that scores.json stays equal to files that were written before the key
-    # existed.
+    # Keys without content are left out, so that scores.json stays equal to files written before they existed.
+    if few_labels:
+        recorded["few_labels"] = few_labels
     grids = [task for task, content in details.items() if has_grid(content["runs"])]
     if grids:
         recorded["best_of_grid"] = grids

@@ -104,43 +104,6 @@ def confidence_intervals(
     return result
 
 
-def label_curve(files: TaskFiles, complete: EvalResult) -> list[Json]:
-    """Return the points of the label curve, in ascending order of the number of labelled examples.
-
-    A point has ``examples`` (their number) and ``systems``: for ``pretrained``, ``random_weights`` and
-    ``bag_of_words``, the main score on the first evaluation set, with its interval. All systems of a point are trained
-    on the same examples. The last point is for the complete training file.
-
-    Args:
-        complete: results on the first evaluation set after training on the complete file.
-    """
-    task = files.task
-    spec = task.spec
-    name = next(iter(files.eval_sets))
-    examples = files.eval_sets[name].examples
-    metric = spec.scores[name].metrics[0]
-    points = []
-    for count, read in files.parts.items():
-        systems = dict(read)
-        if applies(spec):
-            parts = [labelled_part(spec.name, seed, files.training, count) for seed in files.seeds]
-            systems["bag_of_words"] = [predict(spec, part, examples) for part in parts]
-        uncertainty = confidence_intervals(task, name, examples, systems)
-        scores = [task.score(name, examples, rows) for rows in systems["pretrained"]]
-        points.append(_curve_point(count, metric, scores, uncertainty))
-    all_examples = len(files.training)
-    points.append(_curve_point(all_examples, metric, complete.scores, complete.uncertainty))
-    return points
-
-
-def _curve_point(count: int, metric: str, scores: Sequence[dict[str, float]], uncertainty: dict[str, Json]) -> Json:
-    score = fmean(seed_scores[metric] for seed_scores in scores)
-    systems = {"pretrained": {"score": score, "interval": uncertainty[metric]["interval"]}}
-    for name, baseline in uncertainty[metric]["baselines"].items():
-        systems[name] = {"score": baseline["score"], "interval": baseline["interval"]}
-    return {"examples": count, "systems": systems}
-
-
 def score_table(files: TaskFiles, best: int, results: dict[str, EvalResult]) -> list[Json]:
     # Returns the rows of scores.json. The `values` of a row are in the order of seeds. Its `best` is the value of the
     # task's best seed, although another seed may have a higher value on this set and metric.
@@ -148,26 +111,102 @@ def score_table(files: TaskFiles, best: int, results: dict[str, EvalResult]) -> 
     for name, eval_set in files.task.spec.scores.items():
         result = results[name]
         for metric in eval_set.metrics:
-            values = [score[metric] for score in result.scores]
-            random_weights = [score[metric] for score in result.random_weights]
-            row = {
-                "task": files.task.spec.name,
-                "eval_set": name,
-                "title": eval_set.title,
-                "file": eval_set.file,
-                "metric": metric,
-                "main": metric == eval_set.metrics[0],
-                "examples": len(files.eval_sets[name].examples),
-                "values": values,
-                **_mean_and_deviation(values),
-                "best": values[best],
-                "best_seed": files.seeds[best],
-                "majority_baseline": result.majority_baseline[metric],
-                "random_weights": fmean(random_weights) if random_weights else None,
-                **result.uncertainty[metric],
-            }
+            row = _score_row(files, name, metric, best, result.scores, result.random_weights, result.uncertainty)
+            row |= {"majority_baseline": result.majority_baseline[metric], "main": metric == eval_set.metrics[0]}
             rows.append(row)
     return rows
+
+
+def few_labels_table(files: TaskFiles, best: int, complete: EvalResult) -> list[Json]:
+    """Return rows as of ``score_table``, for training on parts of the labels, in ascending order of their number.
+
+    A row has the main metric on the first evaluation set, and ``labels``, the number of training examples. All systems
+    of a row are trained on the same examples.
+
+    Args:
+        best: index of the best seed after training on the complete file.
+        complete: results on the first evaluation set after training on the complete file.
+    """
+    spec = files.task.spec
+    examples = next(iter(files.eval_sets.values())).examples
+    rows = []
+    for count, predictions in files.parts.items():
+        systems = dict(predictions)
+        if applies(spec):
+            parts = [labelled_part(spec.name, seed, files.training, count) for seed in files.seeds]
+            systems["bag_of_words"] = [predict(spec, part, examples) for part in parts]
+        row = _few_labels_row(files, best, systems, complete)
+        row["title"] += f", {count:,} of {len(files.training):,} labels"
+        row["labels"] = count
+        rows.append(row)
+    return rows
+
+
+def _few_labels_row(files: TaskFiles, best: int, systems: Systems, complete: EvalResult) -> Json:
+    task = files.task
+    name, eval_set = next(iter(files.eval_sets.items()))
+    metric = task.spec.scores[name].metrics[0]
+
+    def scores_of(system: str) -> list[dict[str, float]]:
+        return [task.score(name, eval_set.examples, predictions) for predictions in systems.get(system, ())]
+
+    uncertainty = confidence_intervals(task, name, eval_set.examples, systems)
+    scores = scores_of("pretrained")
+    row = _score_row(files, name, metric, best, scores, scores_of("random_weights"), uncertainty)
+    row["majority_baseline"] = complete.majority_baseline[metric]
+    row["main"] = False
+    return row
+
+
+def label_curve(files: TaskFiles, few_labels: Sequence[Json], complete: Json) -> list[Json]:
+    """Return the points of the label curve, in ascending order of the number of labelled examples.
+
+    A point has ``examples`` (their number) and ``systems``: for ``pretrained``, ``random_weights`` and
+    ``bag_of_words``, the main score on the first evaluation set, with its interval.
+
+    Args:
+        few_labels: rows of ``few_labels_table``.
+        complete: row of the same metric and evaluation set, after training on the complete file.
+    """
+    points = []
+    for row in (*few_labels, complete):
+        systems = {"pretrained": {"score": row["mean"], "interval": row["interval"]}}
+        for name, baseline in row["baselines"].items():
+            systems[name] = {
+                "score": baseline["score"],
+                "interval": baseline["interval"],
+            }
+        examples = row.get("labels", len(files.training))
+        points.append({"examples": examples, "systems": systems})
+    return points
+
+
+def _score_row(
+    files: TaskFiles,
+    eval_set: str,
+    metric: str,
+    best: int,
+    scores: Sequence[dict[str, float]],
+    random_scores: Sequence[dict[str, float]],
+    uncertainty: dict[str, Json],
+) -> Json:
+    spec = files.task.spec
+    values = [score[metric] for score in scores]
+    random_weights = [score[metric] for score in random_scores]
+    return {
+        "task": spec.name,
+        "eval_set": eval_set,
+        "title": spec.scores[eval_set].title,
+        "file": spec.scores[eval_set].file,
+        "metric": metric,
+        "examples": len(files.eval_sets[eval_set].examples),
+        "values": values,
+        **_mean_and_deviation(values),
+        "best": values[best],
+        "best_seed": files.seeds[best],
+        "random_weights": fmean(random_weights) if random_weights else None,
+        **uncertainty[metric],
+    }
 
 
 def task_details(files: TaskFiles, best: int, results: dict[str, EvalResult]) -> Json:

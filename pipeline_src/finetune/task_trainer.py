@@ -48,6 +48,7 @@ from pipeline_src.training.trainer import (
     Objective,
     OptimizerConfig,
     Trainer,
+    TrainState,
     make_trainer,
 )
 
@@ -104,20 +105,36 @@ class TaskObjective(Objective[TaskBatch]):
 
 
 class EpochScore(Callback):
-    """Scores the model after every epoch (``per_epoch`` steps), so that the checkpointer keeps the best epoch."""
+    """Scores the model after every epoch, so that the checkpointer keeps the best epoch.
+
+    Args:
+        per_epoch: number of steps of an epoch.
+        patience: number of epochs without a higher score after which training ends. None: it never ends early.
+    """
 
     # Name of the metric 100 - score, which is also a column of the training curve.
     ERROR = "development_error"
 
-    def __init__(self, score_model: Callable[[BertForTask], float], model: BertForTask, per_epoch: int) -> None:
+    def __init__(
+        self, score_model: Callable[[BertForTask], float], model: BertForTask, per_epoch: int, patience: int | None
+    ) -> None:
         super().__init__([per_epoch])
         self.score_model = score_model
         self.model = model
+        self.patience = patience
 
     def after_step(self, trainer: Trainer[Any]) -> None:
         trainer.metrics = {self.ERROR: 100.0 - self.score_model(self.model)}
         trainer.state.row().update(trainer.metrics)
         self.model.train()
+
+    def ends_training(self, state: TrainState) -> bool:
+        # The curve is part of a checkpoint, so a resumed training ends after the same epoch.
+        errors = [row[self.ERROR] for row in state.curve]
+        if self.patience is None or not errors:
+            return False
+        best = errors.index(min(errors))
+        return len(errors) - 1 - best >= self.patience
 
 
 @dataclass(eq=False)
@@ -262,7 +279,8 @@ class TaskTrainer:
         steps_per_epoch = self.steps_per_epoch(point.batch)
         callbacks = []
         if self.hyperparameters.select == "best" and score_model is not None and checkpointer is not None:
-            callbacks.append(EpochScore(score_model, model, steps_per_epoch))
+            patience = self.hyperparameters.patience
+            callbacks.append(EpochScore(score_model, model, steps_per_epoch, patience))
         curve = self._train(objective, point, True, "fine-tuning", checkpointer, callbacks).state.curve
         epoch = point.epochs
         if callbacks:
@@ -293,6 +311,9 @@ class TaskTrainer:
             weight_decay=self.params.weight_decay,
             optimizer=self.params.optimizer,
         )
+        head_rate = self.hyperparameters.head_learning_rate
+        if decays and head_rate is not None:
+            config = replace(config, learning_rate=head_rate, blocks_learning_rate=point.learning_rate)
         if decays:
             config = replace(config, warmup_steps=round(self.params.warmup_ratio * steps), decay_steps=None)
         trainer = make_trainer(

@@ -87,6 +87,7 @@ class Phase:
     @property
     def optimizer(self) -> OptimizerConfig:
         params = self.pretrain
+        is_muon = params.optimizer == "muon"
         return OptimizerConfig(
             learning_rate=params.learning_rate,
             total_steps=self.total,
@@ -96,8 +97,8 @@ class Phase:
             optimizer=params.optimizer,
             betas=params.betas,
             epsilon=params.adam_epsilon,
-            muon_learning_rate=params.muon_learning_rate,
-            muon_weight_decay=params.muon_weight_decay,
+            blocks_learning_rate=params.muon_learning_rate if is_muon else None,
+            blocks_weight_decay=params.muon_weight_decay if is_muon else None,
             max_grad_norm=params.max_grad_norm,
         )
 

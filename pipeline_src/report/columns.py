@@ -109,6 +109,16 @@ def score_rows(scores: Mapping[str, Any], published: PublishedScores | None = No
     return sorted(rows, key=lambda row: row.synthetic)
 
 
+def table_rows(scores: Mapping[str, Any], published: PublishedScores | None = None) -> list[ScoreRow]:
+    """Return the rows of ``score_rows``, with those of training on parts of the labels before that on all of them."""
+    few_labels = [_row(row, scores, {}) for row in scores.get("few_labels", ())]
+    rows = []
+    for row in score_rows(scores, published):
+        rows += [part for part in few_labels if (part.eval_set, part.metric_key) == (row.eval_set, row.metric_key)]
+        rows.append(row)
+    return rows
+
+
 def _row(row: Mapping[str, Any], scores: Mapping[str, Any], published: PublishedScores) -> ScoreRow:
     task = row["task"]
     eval_set = row["eval_set"]

@@ -18,7 +18,7 @@ from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.files import read_json
 from pipeline_src.base.names import checked_path, shown
 from pipeline_src.base.paths import RESULTS
-from pipeline_src.report.columns import FROM_CORPUS, ScoreRow, error_of_average, glue_average, score_rows
+from pipeline_src.report.columns import FROM_CORPUS, ScoreRow, error_of_average, glue_average, score_rows, table_rows
 from pipeline_src.report.published import model_of, published_scores
 
 
@@ -100,7 +100,8 @@ class Results:
 
     @property
     def table(self) -> list[ScoreRow]:
-        return [*self.rows, self.average] if self.average else list(self.rows)
+        rows = table_rows(self.scores, published_scores(self.model))
+        return [*rows, self.average] if self.average else rows
 
     @property
     def title(self) -> str:

@@ -17,6 +17,7 @@ from pipeline_src.report.columns import (
     averaged_rows,
     glue_average,
     score_rows,
+    table_rows,
     text_table,
 )
 from pipeline_src.report.results import RESULTS, SEEDS, Results, position_losses, reading_results, source_losses
@@ -34,14 +35,20 @@ def main(arguments: argparse.Namespace) -> None:
         checked_path(last, RESULTS / "corpus.json")
         validation = read_json(RESULTS / f"pretrain/{last}.json")["validation"]
         rows = score_rows(scores)
-        parts = [validation_line(validation), heading(rows), text_table(TERMINAL, rows), average_line(rows)]
+        parts = [
+            validation_line(validation),
+            heading(rows),
+            text_table(TERMINAL, table_rows(scores)),
+            average_line(rows),
+        ]
     print("\n" + "\n\n".join(parts))
     print(f"Report: {(RESULTS / 'report.html').resolve()}")
 
 
 def render_markdown(results: Results) -> str:
-    real = [row for row in results.rows if not row.synthetic]
-    synthetic = [row for row in results.rows if row.synthetic]
+    rows = [row for row in results.table if not row.averaged]
+    real = [row for row in rows if not row.synthetic]
+    synthetic = [row for row in rows if row.synthetic]
     tables = []
     if real:
         tables.append(text_table(MARKDOWN, real))

@@ -37,11 +37,15 @@ class TaskHyperparameters(Section):
             best on the development set is kept. The defaults are those of section 4.1.
         random_learning_rates, random_epochs: the grid for random initial weights, which often need more epochs. Null:
             the same values as for the pretrained weights.
+        head_learning_rate: peak learning rate of all weights but the matrices of the blocks: head, pooler, embeddings,
+            norms and biases. With it, ``learning_rates`` are those of the matrices alone. Null: one rate for all.
         max_length: maximum number of tokens in a sequence.
         random_baseline: whether to train from random weights too, as a baseline of the score.
         dropout: dropout rate for hidden states, attention probabilities and the head. Null: the encoder's rates.
         select: epoch whose weights are kept: the ``last``, or the ``best`` by the main metric on the first evaluation
             set. With ``best``, scores on that set are optimistic, since it selected the model.
+        patience: with ``select: best``, number of epochs without a higher score after which training ends. The learning
+            rate still falls as for all epochs. Null: all epochs are trained.
         pooling: input of the output layer, for tasks with one answer per text.
             ``cls``: the first token, through the pooler (paper, figure 4).
             ``first_last``: the sum of embeddings and last layer, averaged over all tokens except the first and the
@@ -70,10 +74,12 @@ class TaskHyperparameters(Section):
     batch_sizes: Numbers = (32,)
     random_learning_rates: Rates | None = None
     random_epochs: Numbers | None = None
+    head_learning_rate: float | None = Field(default=None, gt=0, le=1)
     max_length: int = Field(default=128, ge=16, le=4096)
     random_baseline: bool = False
     dropout: float | None = Field(default=None, ge=0, lt=1)
     select: Literal["last", "best"] = "last"
+    patience: int | None = Field(default=None, ge=1, le=1_000_000)
     pooling: Literal["cls", "first_last"] = "cls"
     reinit_layers: int = Field(default=0, ge=0, le=200)
     class_weights: Literal["balanced"] | None = None
@@ -109,8 +115,7 @@ class FinetuneParams(Section):
             ``bi_encoder``: each text on its own, as in Sentence-BERT (Reimers and Gurevych 2019, section 3; not in the
             paper). A text's vector is the mean of embeddings plus last layer over all tokens except the first and the
             last. The output layer reads [u, v, |u - v|] for the two vectors; a regression predicts their cosine.
-        optimizer: see ``pretrain.optimizer``. ``bert_adam`` is the paper's. ``muon`` uses one learning rate for all
-            weights.
+        optimizer: see ``pretrain.optimizer``. ``bert_adam`` is the paper's.
         warmup_ratio: fraction of the steps spent in warm-up (0.1 in google-research/bert, whose rate decays from step 0
             on: with 0.1, transformers' decay from the end of warm-up, used here, is 11 % higher after it).
         weight_decay: as in pretraining.

@@ -237,6 +237,11 @@ def _finetune_checks(study: Study) -> Iterator[Check]:
         yield too_many, f"{key}.reinit_layers", message
         message = "an encoder frozen by feature_layers cannot be re-initialized; set this to 0, or feature_layers: null"
         yield recipe.reinit_layers and recipe.feature_layers, f"{key}.reinit_layers", message
+        message = f"no block of {name} is trained, so there is one learning rate; set this to null"
+        no_blocks = recipe.feature_layers or architecture.blocks == "none"
+        yield recipe.head_learning_rate and no_blocks, f"{key}.head_learning_rate", message
+        message = "only select: best scores the epochs on the development set; set that, or this to null"
+        yield recipe.patience and recipe.select != "best", f"{key}.patience", message
 
     taught = finetune.teacher != NO_TEACHER
     message = (

@@ -462,14 +462,14 @@ def make_optimizer(
     name: str = "adamw",
     betas: tuple[float, float] = BETAS,
     epsilon: float = EPSILON,
-    muon_learning_rate: float | None = None,
-    muon_weight_decay: float | None = None,
+    blocks_learning_rate: float | None = None,
+    blocks_weight_decay: float | None = None,
     **options: Any,
 ) -> Optimizer:
     """Return the optimizer ``name`` for the trainable parameters of ``module``.
 
-    As in google-research/bert, biases and LayerNorm have no weight decay. With "muon", the matrices of blocks may have
-    their own learning rate and weight decay. A group's ``rate`` is the ratio of its learning rate to ``learning_rate``.
+    As in google-research/bert, biases and LayerNorm have no weight decay. The matrices of blocks may have their own
+    learning rate and weight decay. A group's ``rate`` is the ratio of its learning rate to ``learning_rate``.
 
     The module must already be on its device. On CUDA, learning rates are scalar tensors, to be changed by
     ``set_learning_rate``, and Muon moves the matrices to other memory.
@@ -477,11 +477,12 @@ def make_optimizer(
     decayed: list[nn.Parameter] = []
     plain: list[nn.Parameter] = []
     matrices: list[nn.Parameter] = []
+    matrices_apart = name == "muon" or blocks_learning_rate is not None or blocks_weight_decay is not None
     for parameter_name, parameter in module.named_parameters():
         if parameter.requires_grad:
             is_plain = "bias" in parameter_name.rpartition(".")[2] or "LayerNorm" in parameter_name
             is_block = BLOCKS in parameter_name and "embeddings" not in parameter_name
-            if name == "muon" and parameter.ndim == 2 and is_block:
+            if matrices_apart and parameter.ndim == 2 and is_block:
                 matrices.append(parameter)
             elif is_plain:
                 plain.append(parameter)
@@ -492,9 +493,9 @@ def make_optimizer(
         {"params": plain, "weight_decay": 0.0, "decays": False},
     ]
     if matrices:
-        rate = (muon_learning_rate or learning_rate) / learning_rate
-        decay = weight_decay if muon_weight_decay is None else muon_weight_decay
-        groups.append({"params": matrices, "weight_decay": decay, MATRICES: True, "rate": rate})
+        rate = (blocks_learning_rate or learning_rate) / learning_rate
+        decay = weight_decay if blocks_weight_decay is None else blocks_weight_decay
+        groups.append({"params": matrices, "weight_decay": decay, MATRICES: name == "muon", "rate": rate})
     optimizer = OPTIMIZERS[name](groups, lr=learning_rate, betas=betas, eps=epsilon, **options)
     if is_capturable(optimizer):
         # Each group has its own tensor, since the groups' learning rates may differ.

@@ -154,6 +154,10 @@ class Callback(ABC):
     def after_step(self, trainer: Trainer[Any]) -> None:
         pass
 
+    def ends_training(self, state: TrainState) -> bool:
+        # Whether training ends before its last step. It is asked at the start and after each `after_step`.
+        return False
+
 
 class Trainer(Generic[B]):
     """Train an objective step by step.
@@ -233,6 +237,9 @@ class Trainer(Generic[B]):
         Raises:
             Interrupted: training stopped on request, after the callbacks of the last step have run.
         """
+        # A training that had ended early is resumed at its end.
+        if any(callback.ends_training(self.state) for callback in self.callbacks):
+            return
         aside = self.compute_tracker.aside if self.compute_tracker else nullcontext
         self.objective.train()
         if self.compute_tracker is not None:
@@ -257,6 +264,8 @@ class Trainer(Generic[B]):
                 for callback in due:
                     with aside():
                         callback.after_step(self)
+                if any(callback.ends_training(self.state) for callback in due):
+                    break
                 if self.stop_request.is_agreed and self.state.step < self.last:
                     raise self.stop_request.interrupted(self.name, self.state.step)
         self.check_losses()
@@ -422,8 +431,8 @@ class OptimizerConfig:
     optimizer: str = "adamw"
     betas: tuple[float, float] = BETAS
     epsilon: float = EPSILON
-    muon_learning_rate: float | None = None
-    muon_weight_decay: float | None = None
+    blocks_learning_rate: float | None = None
+    blocks_weight_decay: float | None = None
     # None: gradients are not clipped.
     max_grad_norm: float | None = DEFAULT_MAX_GRAD_NORM
 
@@ -438,8 +447,8 @@ def make_trainer(
         config.optimizer,
         config.betas,
         config.epsilon,
-        config.muon_learning_rate,
-        config.muon_weight_decay,
+        config.blocks_learning_rate,
+        config.blocks_weight_decay,
     )
     schedule = linear_schedule(config.learning_rate, config.warmup_steps, config.total_steps, config.decay_steps)
     return Trainer(objective, optimizer, schedule, distributed, max_grad_norm=config.max_grad_norm, **options)

@@ -137,6 +137,14 @@ def test_compare_examples_needed_give_80_percent_power():
     assert 0.7 < significant / 200 < 0.9
 
 
+def test_compare_small_difference_of_many_examples_tells_examples_needed():
+    # The standard error of the difference is below one percentage point.
+    gold = np.resize([0, 1], 30_000)
+    ours, theirs = (np.where(np.arange(30_000) % step, gold, 1 - gold) for step in (100, 99))
+    outcome = judged("accuracy", gold, [ours], [theirs])
+    assert not outcome.significant and outcome.examples_needed > 30_000
+
+
 def test_compare_difference_is_between_means_over_seeds():
     gold = np.array([0, 1] * 50)
     half = np.where(np.arange(100) < 50, gold, 1 - gold)

@@ -8,7 +8,7 @@ import pytest
 
 from pipeline_src.evaluate.bag_of_words import predict
 from pipeline_src.evaluate.predictions import read_task
-from pipeline_src.evaluate.scores import label_curve, score_table, score_task
+from pipeline_src.evaluate.scores import few_labels_table, label_curve, score_table, score_task
 from pipeline_src.finetune.task_data import TaskData
 from pipeline_src.study.task_spec import load_spec
 from pipeline_src.tasks.examples import labelled_part
@@ -33,10 +33,11 @@ def test_label_curve_has_point_for_every_count_and_for_whole_file(study):
     assert {path.name for path in Path("data/baselines/sst2").iterdir()} == {"3", "3-40-labels", "3-400-labels"}
     files = read_task(spec, (3,), with_training=True, label_counts=COUNTS)
     best, results = score_task(files, bag_of_words=True)
-    points = label_curve(files, results["sst2"])
+    (scored,) = score_table(files, best, results)
+    few_labels = few_labels_table(files, best, results["sst2"])
+    points = label_curve(files, few_labels, scored)
     assert [point["examples"] for point in points] == [40, 400, 1600]
     assert all(point["systems"].keys() == {"pretrained", "random_weights", "bag_of_words"} for point in points)
-    (scored,) = score_table(files, best, results)
     systems = points[-1]["systems"]
     assert systems["pretrained"] == {"score": scored["mean"], "interval": scored["interval"]}
     assert all(result["score"] == scored["baselines"][name]["score"] for name, result in list(systems.items())[1:])
@@ -44,6 +45,10 @@ def test_label_curve_has_point_for_every_count_and_for_whole_file(study):
     predicted = predict(spec, labelled_part("sst2", 3, files.training, 40), dev)
     expected = files.task.score("sst2", dev, predicted)["accuracy"]
     assert points[0]["systems"]["bag_of_words"]["score"] == pytest.approx(expected)
+    assert [row["title"] for row in few_labels] == ["SST-2, 40 of 1,600 labels", "SST-2, 400 of 1,600 labels"]
+    assert few_labels[0].keys() - scored.keys() == {"labels"}
+    random = few_labels[0]["baselines"]["random_weights"]
+    assert random["vs_baseline"]["difference"] == pytest.approx(few_labels[0]["mean"] - random["score"])
 
 
 @pytest.mark.parametrize("task", ["sst2", "pos"])

@@ -58,6 +58,40 @@ def test_task_trainer_select_best_restores_best_epoch(study):
     assert not [path for path in Path("checkpoints").rglob("*.safetensors")]
 
 
+def test_task_trainer_patience_ends_training_and_a_resumed_one_after_the_same_epoch(study):
+    trainer = task_trainer(Path("models/pretrained/phase2"), epochs=9, select="best", patience=2)
+    point, scores = GridPoint(1e-3, 9, 64), [60.0, 80.0, 70.0, 80.0, 90.0]
+    called = []
+
+    def score_model(model: BertForTask) -> float:
+        called.append(model)
+        return scores[len(called) - 1]
+
+    with catch_stop_requests() as stop_request:
+        for _ in range(2):
+            # The second start finds the checkpoint of the last epoch.
+            identity = {"task": {"name": "sst2"}, "finetune_seed": "3"}
+            checkpointer = open_checkpointer(trainer, identity, stop_request, point)
+            _, _, epoch = trainer.train("pretrained", point, checkpointer, score_model=score_model)
+            assert (epoch, len(called)) == (2, 4)
+            # As when a process ends, its lock is released.
+            checkpointer._in_use.close()
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_task_trainer_head_learning_rate_moves_all_but_matrices_of_blocks(study, optimizer):
+    moved = {}
+    for rate in (None, 1e-7):
+        trainer = task_trainer(Path("models/pretrained/phase2"), optimizer, head_learning_rate=rate)
+        start = trainer.pretrained().state_dict()
+        model, _, _ = trainer.train("pretrained", GridPoint(1e-3, 1, 64))
+        moved[rate] = {name: float((tensor - start[name]).norm()) for name, tensor in model.state_dict().items()}
+    for name, one_rate in moved[None].items():
+        is_matrix = ".encoder.layer." in name and name.endswith("weight") and "LayerNorm" not in name
+        ratio = moved[1e-7][name] / one_rate
+        assert ratio > 0.5 if is_matrix else ratio < 0.01, name
+
+
 def test_task_trainer_select_best_damaged_checkpoint_is_rejected(study):
     trainer, point = task_trainer(Path("models/pretrained/phase2"), epochs=3, select="best"), GridPoint(1e-3, 3, 64)
     scores: list[float] = []

@@ -18,6 +18,7 @@ from pipeline_src.report.columns import (
     error_of_average,
     glue_average,
     score_rows,
+    table_rows,
     verdict,
 )
 from pipeline_src.report.published import published_scores
@@ -27,6 +28,17 @@ from tests.unit.report.conftest import GAIN, LOSS, NOISE, Page, baselines, glue_
 
 def rows_of(*rows: dict, rules: tuple[str, ...] = (), model: str = "BERT-base", **kinds) -> list[ScoreRow]:
     return score_rows({"rules": dict.fromkeys(rules, ""), "rows": list(rows), **kinds}, published_scores(model))
+
+
+def test_table_rows_of_few_labels_stand_before_that_of_all_labels_and_have_no_published_score():
+    rows = [score_row("rte", "accuracy", 60.0), score_row("mrpc", "accuracy", 84.0), score_row("mrpc", "f1", 80.0)]
+    few = [score_row("mrpc", "accuracy", 70.0 + count, labels=count) for count in (1, 9)]
+    scores = {"rules": {}, "rows": rows, "few_labels": few}
+    shown = table_rows(scores, published_scores("BERT-base"))
+    assert [row.mean for row in shown] == [60.0, 71.0, 79.0, 84.0, 80.0]
+    assert [row.mean for row in score_rows(scores)] == [60.0, 84.0, 80.0]
+    assert all(row.published is None and row.test_server is None for row in shown[1:3])
+    assert shown[3].published or shown[3].test_server or shown[4].test_server
 
 
 def test_columns_show_same_values_in_every_table(results, capsys):

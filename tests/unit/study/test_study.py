@@ -187,6 +187,19 @@ ROTARY = {"model.architecture": "modernbert", "model.global_rope_theta": 10_000.
         ("tasks", RETRIEVAL | {"finetune.per_task": {"qnli_retrieval": {"feature_layers": "last"}}}),
         ("finetune.defaults.reinit_layers", {"finetune.defaults.reinit_layers": 3}),
         (
+            "finetune.per_task.rte.head_learning_rate",
+            {"finetune.defaults.head_learning_rate": 0.01, "finetune.per_task.rte": {"feature_layers": "last"}},
+        ),
+        (
+            "finetune.defaults.head_learning_rate",
+            {"finetune.defaults.head_learning_rate": 0.01, "model.architecture": "word_vectors"},
+        ),
+        ("finetune.defaults.patience", {"finetune.defaults.patience": 2}),
+        (
+            "finetune.per_task.rte.patience",
+            {"finetune.defaults.select": "best", "finetune.per_task.rte": {"patience": 2, "select": "last"}},
+        ),
+        (
             "finetune.per_task.rte.reinit_layers",
             {"finetune.per_task.rte": {"reinit_layers": 1}, "model.architecture": "albert"},
         ),

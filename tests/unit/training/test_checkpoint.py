@@ -252,6 +252,12 @@ def test_phase2_from_damaged_phase1_output_is_rejected(study):
         with pytest.raises(PipelineError, match=f"fails its checksums: {Path(name).name}"):
             run("phase2", phase1=4)
         path.write_bytes(full)
+    # A model of another training lies beside the phase's own.
+    other = Path("models/pretrained/phase1/generator/model.safetensors")
+    other.parent.mkdir()
+    other.write_bytes(full)
+    with pytest.raises(PipelineError, match="fails its checksums: generator/model.safetensors"):
+        run("phase2", phase1=4)
 
 
 def test_checkpoints_with_other_settings_are_logged_and_not_used(study, monkeypatch, caplog):

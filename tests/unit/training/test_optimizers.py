@@ -236,6 +236,24 @@ def test_muon_restored_state_continues_identically(tmp_path):
     assert all(torch.equal(weight, parameters[1][name]) for name, weight in parameters[0].items())
 
 
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_make_optimizer_blocks_learning_rate_moves_only_matrices_of_blocks(name):
+    one_rate, two_rates = model(), model()
+    optimizers = [
+        make_optimizer(one_rate, RATE, DECAY, name),
+        make_optimizer(two_rates, RATE, DECAY, name, blocks_learning_rate=3 * RATE),
+    ]
+    for module, optimizer in zip((one_rate, two_rates), optimizers, strict=True):
+        give_gradients(module.parameters(), 0)
+        set_learning_rate(optimizer, RATE)
+        optimizer.step()
+    start, one, two = (dict(module.named_parameters()) for module in (model(), one_rate, two_rates))
+    for weight, before in start.items():
+        times = 3 if ".encoder.layer." in weight and before.ndim == 2 else 1
+        moved = times * (one[weight] - before)
+        torch.testing.assert_close(two[weight] - before, moved, rtol=1e-4, atol=1e-7, msg=weight)
+
+
 def test_make_optimizer_muon_rate_defaults_to_learning_rate():
     groups = make_optimizer(model(), RATE, DECAY, "muon").param_groups
     assert [group["rate"] for group in groups if group.get(MATRICES)] == [1.0]
@@ -393,10 +411,10 @@ def test_muon_compiled_step_is_one_graph_per_shape(backend):
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_set_learning_rate_fills_number_or_tensor(name):
-    optimizer = make_optimizer(model(), RATE, DECAY, name, muon_learning_rate=MUON_RATE)
+    optimizer = make_optimizer(model(), RATE, DECAY, name, blocks_learning_rate=MUON_RATE)
     set_learning_rate(optimizer, 0.5)
     assert not is_capturable(optimizer)
-    rates = {"muon": [2.0, 0.5, 0.5]}.get(name, [0.5, 0.5])
+    rates = [2.0, 0.5, 0.5] if name == "muon" else [0.5, 0.5, 2.0]
     assert [group["lr"] for group in optimizer.param_groups] == rates
 
     tensors = [group["lr"] for group in rates_as_tensors(optimizer).param_groups]
