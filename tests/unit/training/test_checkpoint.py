@@ -1,5 +1,6 @@
 """A stopped training ends with the same bytes as an uninterrupted one, and wrong checkpoints are rejected."""
 
+import hashlib
 import json
 import logging
 import os
@@ -17,7 +18,7 @@ from pipeline_src.base.files import hash_file, read_json, write_json
 from pipeline_src.engine.dependencies import CHECKS
 from pipeline_src.examples.build_examples import run as plan_examples
 from pipeline_src.training import checkpoint
-from pipeline_src.training.checkpoint import Checkpointer, difference, hash_values
+from pipeline_src.training.checkpoint import Checkpointer, difference, hash_values, saved_files
 from pipeline_src.training.distributed import single_process
 from pipeline_src.training.stop import StopRequest
 from pipeline_src.training.trainer import Trainer
@@ -258,6 +259,16 @@ def test_phase2_from_damaged_phase1_output_is_rejected(study):
     other.write_bytes(full)
     with pytest.raises(PipelineError, match="fails its checksums: generator/model.safetensors"):
         run("phase2", phase1=4)
+
+
+def test_saved_files_lists_all_but_card_and_kept_steps(tmp_path):
+    for name in ("README.md", "config.json", "generator/model.safetensors", "steps/400/model.safetensors"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"content")
+    files = saved_files(tmp_path)
+    assert files.keys() == {"config.json", "generator/model.safetensors"}
+    assert files["config.json"] == {"bytes": 7, "sha256": hashlib.sha256(b"content").hexdigest()}
 
 
 def test_checkpoints_with_other_settings_are_logged_and_not_used(study, monkeypatch, caplog):
