@@ -59,7 +59,7 @@ class Variant(NamedTuple):
     def prepare(self, trainer: Trainer[TensorBatch], batches: list[TensorBatch]) -> list[TensorBatch]:
         # The trainer has taken no step; the batches returned are trained on instead of those given.
         if self.compiled:
-            compile_parts(trainer.objective)
+            compile_parts(trainer.objective, self.fixed_capacity)
             if isinstance(trainer.optimizer, Muon):
                 trainer.optimizer.compile()
         # On a CPU, losses take no padding, and there are no graphs.

@@ -15,10 +15,9 @@ from torch import Tensor
 
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.examples.masking import Collator
+from pipeline_src.model.losses import IGNORE_INDEX
 from pipeline_src.pretrain.data import TensorBatch
 
-# The label that torch.nn.functional.cross_entropy ignores.
-IGNORE_INDEX = -100
 # The number of tokens is padded to a multiple of this, which makes a GPU's matmuls faster.
 ALIGNMENT = 64
 

@@ -276,7 +276,7 @@ def accelerate(phase: Phase, trainer: Trainer[Any], has_capacity: bool) -> None:
     if trainer.distributed.device.type != "cuda":
         return
     if choose_compile(phase.machine.compile, (phase.last - trainer.state.step) * flops, peak * processes):
-        compile_parts(trainer.objective)
+        compile_parts(trainer.objective, has_capacity)
         if isinstance(trainer.optimizer, Muon):
             trainer.optimizer.compile()
     if is_captured:

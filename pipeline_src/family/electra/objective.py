@@ -21,8 +21,7 @@ from pipeline_src.base.registry import objective_spec
 from pipeline_src.model.attention import PackedBatch, QueryRows
 from pipeline_src.model.bert import BertConfig, BertForMaskedLM, make_encoder
 from pipeline_src.model.flops import Workload
-from pipeline_src.model.losses import LazyLogits, aligned, chunks
-from pipeline_src.pretrain.capacity import IGNORE_INDEX
+from pipeline_src.model.losses import IGNORE_INDEX, LazyLogits, aligned, chunks
 from pipeline_src.pretrain.data import TensorBatch
 from pipeline_src.pretrain.objective import Metric, PretrainingObjective, SavedModel
 from pipeline_src.pretrain.validation import ValidationBatch, masked_lm_metrics

@@ -28,22 +28,73 @@ from pipeline_src.model.bert import Architecture, Bert, BertConfig, Embeddings, 
 from pipeline_src.model.flops import Workload, block_flops, head_flops
 from pipeline_src.study.model import ModelParams
 
+# Cosines and sines of rotary angles, [T, 1, size / 2] each.
+Cache = tuple[Tensor, Tensor]
 
-def rope_cache(positions: Tensor, size: int, theta: float) -> tuple[Tensor, Tensor]:
-    """Return cosines and sines of the rotary angles (Su et al. 2021, section 3.2.2), [T, size / 2] each."""
+
+def rope_cache(positions: Tensor, size: int, theta: float, dtype: torch.dtype) -> Cache:
+    """Return cosines and sines of the rotary angles (Su et al. 2021, section 3.2.2)."""
     frequencies = theta ** -(torch.arange(0, size, 2, device=positions.device, dtype=torch.float32) / size)
-    angles = positions[:, None] * frequencies
-    return angles.cos(), angles.sin()
+    angles = positions[:, None, None] * frequencies
+    return angles.cos().to(dtype), angles.sin().to(dtype)
 
 
-def rotate(vectors: Tensor, cache: tuple[Tensor, ...]) -> Tensor:
-    """Apply rotary positions to vectors [T, ..., size], given the result of ``rope_cache``.
+def rotate(vectors: Tensor, cache: Cache, out: Tensor | None = None) -> Tensor:
+    """Apply rotary positions to vectors [T, heads, size], given the result of ``rope_cache``.
 
-    The pairs that are rotated consist of elements i and i + size / 2.
+    The pairs that are rotated consist of elements i and i + size / 2. With negated sines, they are rotated back.
     """
-    cosines, sines = (table.view(len(table), *(1,) * (vectors.ndim - 2), -1) for table in cache)
-    first, second = vectors.float().chunk(2, dim=-1)
-    return torch.cat([first * cosines - second * sines, second * cosines + first * sines], dim=-1).to(vectors.dtype)
+    cosines, sines = cache
+    if torch.compiler.is_compiling():
+        # The compiler fuses this formula. It does not support ``out``.
+        pairs = vectors.unflatten(-1, (2, -1))
+        signed = torch.stack([-sines, sines], dim=-2)
+        straight = pairs * cosines.unsqueeze(-2)
+        crossed = pairs.flip(-2) * signed
+        return (straight + crossed).flatten(-2)
+    rotated = out
+    if rotated is None:
+        rotated = torch.empty_like(vectors, memory_format=torch.contiguous_format)
+    first, second = vectors.chunk(2, dim=-1)
+    first_rotated, second_rotated = rotated.chunk(2, dim=-1)
+    torch.mul(first, cosines, out=first_rotated)
+    first_rotated.addcmul_(second, sines, value=-1)
+    torch.mul(second, cosines, out=second_rotated)
+    second_rotated.addcmul_(first, sines)
+    return rotated
+
+
+class RotatedParts(torch.autograd.Function):
+    """Split ``projected`` [T, parts, heads, size] into its parts, and rotate the first ``count`` of them.
+
+    Autograd would copy the gradients of slices, products and sums one by one. Here, the gradient is written once.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, projected: Tensor, count: int, cosines: Tensor, sines: Tensor) -> tuple[Tensor, ...]:
+        ctx.save_for_backward(cosines, -sines)
+        ctx.count = count
+        parts = list(projected.unbind(1))
+        for number in range(count):
+            parts[number] = rotate(parts[number], (cosines, sines))
+        return tuple(parts)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        back = ctx.saved_tensors
+        if torch.compiler.is_compiling():
+            rotated = [rotate(gradient, back) for gradient in gradients[: ctx.count]]
+            others = gradients[ctx.count :]
+            result = torch.stack([*rotated, *others], dim=1)
+            return result, None, None, None
+        tokens, heads, size = gradients[0].shape
+        result = gradients[0].new_empty(tokens, len(gradients), heads, size)
+        for number, gradient in enumerate(gradients):
+            if number < ctx.count:
+                rotate(gradient, back, out=result[:, number])
+            else:
+                result[:, number] = gradient
+        return result, None, None, None
 
 
 class RotaryAttention(nn.Module):
@@ -59,6 +110,7 @@ class RotaryAttention(nn.Module):
     def __init__(self, config: BertConfig, theta: float, reach: int | None) -> None:
         super().__init__()
         self.heads = config.num_attention_heads
+        self.head_size = config.head_size
         self.rate = config.attention_dropout
         self.back_end = config.attention
         self.theta = theta
@@ -68,36 +120,38 @@ class RotaryAttention(nn.Module):
         self.dropout = Dropout(config.attention_dropout)
 
     def forward(self, hidden: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None) -> Tensor:
-        width = hidden.shape[1]
-        cache = layout.cache[self.theta]
-        if query_rows is None:
-            # Queries and keys are rotated together.
-            projected = self.Wqkv(hidden).view(len(hidden), 3, self.heads, -1)
-            query_key, value = projected.split([2, 1], dim=1)
-            query, key = rotate(query_key, cache).unbind(1)
-            positions = layout.position
-            queries = None
-        else:
-            rows = query_rows.index
-            query = F.linear(hidden.index_select(0, rows), self.Wqkv.weight[:width])
-            projected = F.linear(hidden, self.Wqkv.weight[width:])
-            key, value = projected.view(len(hidden), 2, self.heads, -1).unbind(1)
-            query_cache = tuple(table.index_select(0, rows) for table in cache)
-            query = rotate(query.view(len(query), self.heads, -1), query_cache)
-            key = rotate(key, cache)
-            positions = layout.position.index_select(0, rows)
+        query, key, value = self._project(hidden, layout.cache[self.theta], query_rows)
+        positions = layout.position
+        queries = None
+        if query_rows is not None:
+            positions = positions.index_select(0, query_rows.index)
             queries = query_rows.layout
-
-        value = value.reshape(key.shape)
         dropout = self.rate if self.training else 0.0
         # A global layer has no window.
         window = None if self.reach is None else Window(self.reach, positions)
         context = attention(query, key, value, layout, dropout, False, self.back_end, queries, window)
-        return self.dropout(self.Wo(context.reshape(-1, width)))
+        return self.dropout(self.Wo(context.reshape(-1, hidden.shape[1])))
+
+    def _project(self, hidden: Tensor, cache: Cache, query_rows: QueryRows | None) -> tuple[Tensor, ...]:
+        # Returns queries, keys and values, [T, heads, size] each. With query rows, there are R queries.
+        weight = self.Wqkv.weight
+        if query_rows is None:
+            return self._rotated(hidden, weight, 2, cache)
+        width = hidden.shape[1]
+        rows = query_rows.index
+        cosines, sines = cache
+        query_cache = (cosines.index_select(0, rows), sines.index_select(0, rows))
+        (query,) = self._rotated(hidden.index_select(0, rows), weight[:width], 1, query_cache)
+        key, value = self._rotated(hidden, weight[width:], 1, cache)
+        return query, key, value
+
+    def _rotated(self, hidden: Tensor, weight: Tensor, count: int, cache: Cache) -> tuple[Tensor, ...]:
+        projected = F.linear(hidden, weight)
+        parts = projected.view(len(hidden), -1, self.heads, self.head_size)
+        return RotatedParts.apply(parts, count, *cache)
 
     def attention_probs(self, hidden: Tensor, layout: PackedBatch) -> Tensor:
-        query_key = F.linear(hidden, self.Wqkv.weight[: 2 * hidden.shape[1]]).view(len(hidden), 2, self.heads, -1)
-        query, key = rotate(query_key, layout.cache[self.theta]).unbind(1)
+        query, key, _ = self._project(hidden, layout.cache[self.theta], None)
         return attention_probs_of(attention_logits(query, key, layout), layout, reach=self.reach)
 
 
@@ -275,6 +329,33 @@ class ModernBertEmbeddings(Embeddings):
         return self.LayerNorm(self.word_embeddings(ids))
 
 
+class GatedGelu(torch.autograd.Function):
+    """GELU of the first half of ``projected`` [T, 2 * inner], times the second half.
+
+    Autograd would copy the gradients of both halves together. Here, they are written where they belong.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, projected: Tensor, approximate: str) -> Tensor:
+        inner, gate = projected.chunk(2, dim=-1)
+        activated = F.gelu(inner, approximate=approximate)
+        ctx.save_for_backward(projected, activated)
+        ctx.approximate = approximate
+        return activated * gate
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        projected, activated = ctx.saved_tensors
+        inner, gate = projected.chunk(2, dim=-1)
+        result = torch.empty_like(projected)
+        inner_gradient, gate_gradient = result.chunk(2, dim=-1)
+        torch.mul(gradient, activated, out=gate_gradient)
+        torch.ops.aten.gelu_backward.grad_input(
+            gradient * gate, inner, approximate=ctx.approximate, grad_input=inner_gradient
+        )
+        return result, None
+
+
 class GatedFeedForward(nn.Module):
     """Feed-forward layer with GeGLU (Shazeer 2020, "GLU Variants Improve Transformer")."""
 
@@ -286,8 +367,13 @@ class GatedFeedForward(nn.Module):
         self.approximate = config.gelu
 
     def forward(self, hidden: Tensor) -> Tensor:
-        inner, gate = self.Wi(hidden).chunk(2, dim=-1)
-        return self.Wo(self.dropout(F.gelu(inner, approximate=self.approximate) * gate))
+        projected = self.Wi(hidden)
+        if torch.compiler.is_compiling():
+            inner, gate = projected.chunk(2, dim=-1)
+            gated = F.gelu(inner, approximate=self.approximate) * gate
+        else:
+            gated = GatedGelu.apply(projected, self.approximate)
+        return self.Wo(self.dropout(gated))
 
 
 class ModernBertBlock(TransformerBlock):
@@ -328,17 +414,17 @@ class ModernBertEncoder(Encoder):
         return ModernBertBlock(config, number)
 
     def forward(self, hidden: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None) -> Tensor:
-        self._fill_rope_cache(layout)
+        self._fill_rope_cache(layout, hidden.dtype)
         return self.LayerNorm(super().forward(hidden, layout, query_rows))
 
     def hidden_states(self, hidden: Tensor, layout: PackedBatch) -> list[Tensor]:
-        self._fill_rope_cache(layout)
+        self._fill_rope_cache(layout, hidden.dtype)
         *states, last = super().hidden_states(hidden, layout)
         return [*states, self.LayerNorm(last)]
 
-    def _fill_rope_cache(self, layout: PackedBatch) -> None:
+    def _fill_rope_cache(self, layout: PackedBatch, dtype: torch.dtype) -> None:
         for theta in self.thetas - layout.cache.keys():
-            layout.cache[theta] = rope_cache(layout.position, self.head_size, theta)
+            layout.cache[theta] = rope_cache(layout.position, self.head_size, theta, dtype)
 
 
 class PredictionHead(nn.Module):

@@ -6,7 +6,9 @@ import torch.nn.functional as F
 
 from pipeline_src.model import losses as module
 from pipeline_src.model.losses import (
+    IGNORE_INDEX,
     aligned_logits,
+    full_cross_entropy,
     linear_cross_entropy,
     sample_tokens,
     sampled_cross_entropy,
@@ -50,14 +52,29 @@ def test_linear_cross_entropy_autocast_equals_gpu_path(monkeypatch, rows, held):
     with torch.autocast("cpu", torch.bfloat16):
         narrow = [parts[0].bfloat16().detach().requires_grad_(), *parts[1:]]
         loss, right = linear_cross_entropy(*narrow, labels)
-        scores = aligned_logits(*narrow)
-        expected, as_many = summed_cross_entropy(scores, labels)
-    assert scores.dtype == torch.bfloat16 and loss.dtype == torch.float32 and right == as_many
+        expected, as_many = full_cross_entropy(*narrow, labels)
+        assert aligned_logits(*narrow).dtype == torch.bfloat16
+    assert loss.dtype == torch.float32 and right == as_many
     torch.testing.assert_close(loss, expected, rtol=2e-4, atol=1e-6)
     result = torch.autograd.grad(loss, narrow)
     assert [part.dtype for part in result] == [torch.bfloat16, torch.float32, torch.float32]
     for first, second in zip(result, torch.autograd.grad(expected, narrow), strict=True):
         torch.testing.assert_close(first, second, rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("compiler", [None, "aot_eager"])
+def test_full_cross_entropy_equals_torch_loss_and_ignores_labels(compiler):
+    parts, labels = inputs(23)
+    labels[::5] = IGNORE_INDEX
+    compute = full_cross_entropy if compiler is None else torch.compile(full_cross_entropy, backend=compiler)
+    loss, right = compute(*parts, labels)
+    scores = F.linear(*parts)
+    expected = F.cross_entropy(scores, labels, reduction="sum")
+    torch.testing.assert_close(loss, expected, rtol=1e-6, atol=1e-6)
+    assert right == (scores.argmax(1) == labels).sum()
+    gradients = zip(torch.autograd.grad(loss / 3, parts), torch.autograd.grad(expected / 3, parts), strict=True)
+    for first, second in gradients:
+        torch.testing.assert_close(first, second, rtol=1e-6, atol=1e-6)
 
 
 def test_linear_cross_entropy_tie_predicts_first_token():

@@ -16,12 +16,13 @@ from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.registry import member_module, member_names, objective_spec
 from pipeline_src.examples.masking import CLMCollator, Collator
 from pipeline_src.model import attention, bert
+from pipeline_src.model.losses import IGNORE_INDEX, full_cross_entropy, full_sampled_cross_entropy
 from pipeline_src.pretrain import pretrain
-from pipeline_src.pretrain.capacity import ALIGNMENT, IGNORE_INDEX, Capacity
+from pipeline_src.pretrain.capacity import ALIGNMENT, Capacity
 from pipeline_src.pretrain.data import DataShard, TensorBatch
 from pipeline_src.training.distributed import Distributed
 from tests.unit.pretrain.small import train_phase
-from tests.unit.training.fake_gpu import CAPACITY, ELECTRA, LENGTHS, full_loss, make_batch, objective_of, sampled_loss
+from tests.unit.training.fake_gpu import CAPACITY, ELECTRA, LENGTHS, make_batch, objective_of
 
 PAD = CAPACITY.pad_id
 
@@ -139,8 +140,8 @@ def gpu_code(monkeypatch):
     if "deberta" in member_names("models"):
         deberta = importlib.import_module(member_module("models", "deberta"))
         monkeypatch.setattr(deberta, "disentangled_grouped", deberta.disentangled_padded)
-    monkeypatch.setattr(bert, "sampled_cross_entropy", sampled_loss)
-    monkeypatch.setattr(bert, "linear_cross_entropy", full_loss)
+    monkeypatch.setattr(bert, "sampled_cross_entropy", full_sampled_cross_entropy)
+    monkeypatch.setattr(bert, "linear_cross_entropy", full_cross_entropy)
 
 
 @pytest.mark.parametrize("case", MODELS, ids=",".join)

@@ -55,9 +55,10 @@ KERNELS = {
     "_log_softmax": EXACT,
     "nll_loss_forward": EXACT,
     "mse_loss": EXACT,
-    "native_layer_norm": EXACT,
     "_fused_adamw_": EXACT,
 }
+# Operators whose CUDA kernel takes inputs and weights of one dtype.
+ONE_DTYPE = ("native_layer_norm", "native_layer_norm_backward")
 # Operators whose result, or its size, the host has to know.
 NUMBERS = ("_local_scalar_dense", "is_nonzero", "equal", "nonzero", "masked_select", "unique_consecutive", "_unique2")
 ELECTRA = {
@@ -91,7 +92,8 @@ class Watch(TorchDispatchMode):
         if self.device.type not in devices:
             return out
         dtypes = {part.dtype for part in given if part.is_floating_point() and part.device == self.device}
-        if self.device.type == "cuda" and not dtypes <= KERNELS.get(name, dtypes):
+        is_mixed = name in ONE_DTYPE and len(dtypes) > 1
+        if self.device.type == "cuda" and (is_mixed or not dtypes <= KERNELS.get(name, dtypes)):
             self.wrong.append(f"{name} of {dtypes}")
         is_copy = name in ("_to_copy", "copy_") and len(devices) > 1
         is_blocking = not kwargs.get("non_blocking") or out.device.type == "cpu"
@@ -279,8 +281,8 @@ def gpu_branches(compiler: str = "") -> Iterator[None]:
         patch.setattr(attention, "choose", lambda *_: "flash_varlen")
         patch.setattr(attention, "apply_dropout", plain_dropout)
         patch.setattr(attention, "ALWAYS_MASKED", {"cuda", "cpu"})
-        patch.setattr(bert, "sampled_cross_entropy", sampled_loss)
-        patch.setattr(bert, "linear_cross_entropy", full_loss)
+        patch.setattr(bert, "sampled_cross_entropy", losses.full_sampled_cross_entropy)
+        patch.setattr(bert, "linear_cross_entropy", losses.full_cross_entropy)
         if "deberta" in member_names("models"):
             deberta = importlib.import_module(member_module("models", "deberta"))
             patch.setattr(deberta, "apply_dropout", plain_dropout)
@@ -299,16 +301,3 @@ def gpu_branches(compiler: str = "") -> Iterator[None]:
 
 def plain_dropout(inner: Tensor, rate: float) -> Tensor:
     return F.dropout(inner, rate) if rate else inner
-
-
-def full_loss(hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    return losses.summed_cross_entropy(losses.aligned_logits(hidden, weight, bias), labels)
-
-
-def sampled_loss(
-    hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, noise: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    logits = losses.aligned_logits(hidden, weight, bias)
-    with torch.no_grad():
-        sampled = losses.sample_tokens(logits.float().softmax(1), noise)
-    return *losses.summed_cross_entropy(logits, labels), sampled

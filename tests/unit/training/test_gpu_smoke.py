@@ -174,7 +174,7 @@ def test_compiled_model_makes_no_new_graphs_after_first_batches(case, capacity, 
         counters.clear()
         objective = objective_of(*case, attention=back_end, num_hidden_layers=NUM_LAYERS.get(case[1], 2))()
         objective.init_weights(torch.Generator().manual_seed(0))
-        compile_parts(objective)
+        compile_parts(objective, fixed_shapes=capacity is not None)
         trainer = trainer_of(objective, Distributed(0, 1, torch.device("cpu"), torch.bfloat16))
         trainer.callbacks = [AfterStep(lambda step: graphs.append(counters["stats"]["unique_graphs"]))]
         trainer.run(batches(capacity))
