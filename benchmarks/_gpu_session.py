@@ -92,6 +92,8 @@ class Session:
         path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
         environment = os.environ | {"PYTHONPATH": path, "PIPELINE_PLAIN_PROGRESS": "1"}
         environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+        # Later processes reuse what the compiler has made in this one.
+        environment["TORCHINDUCTOR_CACHE_DIR"] = str(self.out / "compiled" / "inductor")
         if self.rehearsal:
             environment["CUDA_VISIBLE_DEVICES"] = ""
         process = subprocess.Popen(

@@ -12,7 +12,8 @@ import itertools
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -121,17 +122,12 @@ SHAPES = {
 }
 
 
-def fastest(rates: Mapping[str, Mapping[str, Any]], shape: str) -> str:
-    best, best_rate = next(iter(VARIANTS)), 0.0
-    for cell in rates.values():
-        if cell.get("shape") == shape and cell.get("tokens_per_s", 0.0) > best_rate:
-            best, best_rate = cell["variant"], cell["tokens_per_s"]
-    return best
-
-
 @contextmanager
 def trainer_of(shape: Shape, variant: str, process: Distributed) -> Iterator[tuple[Trainer[Any], Callable[[], int]]]:
     """Make a trainer, and a function that trains its next step and returns the number of real tokens in the batch."""
+    # The import takes a second, so it is not at the top of the file.
+    from torch._dynamo.utils import clear_compilation_metrics
+
     objective = sides.ours_objective(shape.config()).to(process.device)
     trainer = sides.make_benchmark_trainer(objective, process, shape.optimizer)
     batches = [TensorBatch.of(batch) for batch in shape.examples(DISTINCT)]
@@ -150,6 +146,7 @@ def trainer_of(shape: Shape, variant: str, process: Distributed) -> Iterator[tup
         on_device.close()  # type: ignore[attr-defined]
         # Free the memory of compiled graphs.
         torch.compiler.reset()
+        clear_compilation_metrics()
         gc.collect()
         if process.device.type == "cuda":
             torch.cuda.empty_cache()
@@ -186,6 +183,7 @@ def measure_rate(shape: Shape, variant: str, process: Distributed, seconds: floa
             "warm_up_steps": warm_up_steps,
             "warm_up_seconds": round(warm_up_seconds, 2),
             "compiled_while_timed": compilations() - graphs,
+            "compile_seconds": compile_seconds(),
             "mean_loss": round(float(trainer.state.sums["loss"]) / trainer.state.summed_steps, 4),
         }
 
@@ -201,6 +199,17 @@ def _warm_up(step: Callable[[], int]) -> int:
     return MAX_WARM_UP_STEPS
 
 
+def compile_seconds() -> dict[str, float]:
+    """Return how long torch compiled each function for the current trainer, by ``file:line name``."""
+    from torch._dynamo.utils import get_compilation_metrics
+
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for metrics in get_compilation_metrics():
+        place = f"{Path(metrics.co_filename or '').name}:{metrics.co_firstlineno} {metrics.co_name}"
+        seconds[place] += metrics.entire_frame_compile_time_s or 0.0
+    return {place: round(took, 2) for place, took in seconds.items()}
+
+
 def _wait(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize()
@@ -212,8 +221,23 @@ def _flops_per_token(shape: Shape) -> float:
     return shape.config().training_flops(work) / work.tokens
 
 
+def load_compiled(path: Path) -> None:
+    if path.exists():
+        torch.compiler.load_cache_artifacts(path.read_bytes())
+
+
+def save_compiled(path: Path) -> None:
+    """Save what torch has compiled in this process, for ``load_compiled`` in another one, on the same kind of GPU."""
+    saved = torch.compiler.save_cache_artifacts()
+    if saved is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(saved[0])
+
+
 def main(out: Path, rehearsal: bool) -> None:
     session = Session("rates", out, rehearsal, deadline=math.inf)
+    compiled = out / "compiled" / "artifacts"
+    load_compiled(compiled)
     if rehearsal:
         # Compiling tiny models for a CPU takes a minute.
         torch.compiler.set_stance("force_eager")
@@ -225,6 +249,7 @@ def main(out: Path, rehearsal: bool) -> None:
                 shape = shape._replace(layers=1, width=64, sequences=4, length=32, entries=1_000)
             measure = partial(measure_rate, shape, name, process, 0.0 if rehearsal else 2.0)
             session.cell(f"{shape_name}, {name}", measure, shape=shape_name, variant=name)
+            save_compiled(compiled)
 
 
 if __name__ == "__main__":

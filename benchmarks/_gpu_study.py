@@ -1,35 +1,38 @@
-"""Pieces of benchmark ``gpu`` that run the stages of a study: as many pretraining steps as fit, then fine-tuning.
+"""Piece ``pretraining`` of benchmark ``gpu``: the study's own stages take as many steps as fit.
 
 The study's two phases must have examples of one length. The first phase takes ``PROBE_STEPS`` and tells the rate, from
-which follows how many steps the second one can take; params.yaml decides everything else.
+which follows how many steps the second one can take; params.yaml decides everything else. Models are kept by the tokens
+that they have read. Fine-tuning and BLiMP need no GPU, and come later.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
+import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
 
-from benchmarks._gpu_session import Session, TimeOver
-from benchmarks._gpu_steps import VARIANTS, fastest
+from benchmarks._gpu_session import Session
+from benchmarks._gpu_steps import VARIANTS
 from pipeline_src.base.files import read_json
-from pipeline_src.base.paths import EXAMPLES, START_MODEL, TASKS, TOKENS, VOCABULARY
+from pipeline_src.base.paths import EXAMPLES, START_MODEL, TOKENS, VOCABULARY
 
-PROBE_STEPS, REHEARSED_PROBE_STEPS, MAX_REHEARSED_STEPS = 200, 4, 20
+PROBE_STEPS = 200
+# A study is packed within an hour.
+PACKING_SECONDS = 3600.0
 # The second phase is planned for this share of the remaining time.
 SAFETY = 0.93
 MICROBATCH_TOKENS = 65_536
-SEEDS = (1, 2, 3)
-MODEL = Path("models/pretrained/phase2")
-# The fastest variant at this shape is used for training.
-SHAPE = "8x512"
-BLIMP = "blimp"
+# A rehearsal takes a few small steps. The schedule has to fit into them.
+REHEARSED_STEPS = 2
+REHEARSED = {"train_batch_size": 2, "warmup_steps": 1, "decay_steps": None}
+# Models are kept after about this many million tokens, and at the end.
+KEPT_MILLION_TOKENS = (50, 100, 200, 500, 1_000, 2_000)
 
 
 def copy_study(study: Path, folder: Path) -> None:
@@ -39,27 +42,49 @@ def copy_study(study: Path, folder: Path) -> None:
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
     shutil.copy(study / "params.yaml", unfinished)
-    for path in (VOCABULARY, TOKENS, EXAMPLES, START_MODEL, TASKS):
+    for path in (VOCABULARY, TOKENS, EXAMPLES, START_MODEL):
         if (study / path).exists():
             shutil.copytree(study / path, unfinished / path)
     unfinished.rename(folder)
 
 
-def pretraining(session: Session) -> None:
-    variant = fastest(session.cells("rates"), SHAPE)
+def pack(study: Path, folder: Path) -> None:
+    """Copy what a study needs on the GPU's machine, and train a copy of the copy for a few steps on this CPU.
+
+    Raises:
+        RuntimeError: the copy does not train.
+    """
+    copy_study(study, folder)
+    with TemporaryDirectory() as out:
+        session = Session("pretraining", Path(out), rehearsal=True, deadline=time.monotonic() + PACKING_SECONDS)
+        copy_study(folder, session.study)
+        pretraining(session, next(iter(VARIANTS)))
+        errors = [f"{name}: {cell['error']}" for name, cell in session.cells().items() if "error" in cell]
+    if errors:
+        raise RuntimeError("\n".join(errors))
+
+
+def pretraining(session: Session, variant: str) -> None:
     _write_machine(session.study, variant, session.rehearsal)
     if "phase1" not in session.cells():
-        probe = REHEARSED_PROBE_STEPS if session.rehearsal else PROBE_STEPS
-        _set_steps(session.study, {"phase1": probe, "phase2": 100 * probe})
+        probe = REHEARSED_STEPS if session.rehearsal else PROBE_STEPS
+        _set_pretrain(session, steps={"phase1": probe, "phase2": 100 * probe}, keep_checkpoint_steps=[])
     phase1 = session.cell("phase1", partial(_run_phase, session, "phase1"), variant=variant)
     if "error" in phase1:
         return
     if "plan" not in session.cells():
-        steps = planned_steps(phase1, session.seconds_left)
-        steps = min(steps, MAX_REHEARSED_STEPS) if session.rehearsal else steps
-        _set_steps(session.study, {"phase1": phase1["steps"], "phase2": steps})
-        session.cell("plan", lambda: {"steps": steps})
+        first = phase1["steps"]
+        steps = REHEARSED_STEPS if session.rehearsal else planned_steps(phase1, session.seconds_left)
+        kept = kept_steps(phase1["tokens"] / first, first, first + steps)
+        _set_pretrain(session, steps={"phase1": first, "phase2": steps}, keep_checkpoint_steps=kept)
+        session.cell("plan", lambda: {"steps": steps, "kept": kept})
     session.cell("phase2", partial(_run_phase, session, "phase2"), variant=variant)
+
+
+def kept_steps(tokens_per_step: float, first: int, last: int) -> list[int]:
+    """Return the steps between ``first`` and ``last`` after which a model has read a number of tokens to keep it at."""
+    steps = [round(1e6 * millions / tokens_per_step) for millions in KEPT_MILLION_TOKENS]
+    return [step for step in steps if first < step < last]
 
 
 def planned_steps(phase1: Mapping[str, Any], seconds: float) -> int:
@@ -69,33 +94,6 @@ def planned_steps(phase1: Mapping[str, Any], seconds: float) -> int:
     """
     besides = 1.5 * (phase1["wall_seconds"] - phase1["training_seconds"])
     return max(2, round(SAFETY * (seconds - besides) * phase1["steps_per_s"]))
-
-
-def finetuning(session: Session) -> None:
-    if not (session.study / MODEL).exists():
-        raise RuntimeError("no model was pretrained; run piece pretraining again")
-    values = _read_params(session.study)
-    values["finetune"] |= {"seeds": [*SEEDS], "model": str(MODEL)}
-    _write_yaml(session.study / "params.yaml", values)
-    jobs: dict[str, partial[dict[str, Any]]] = {}
-    if (session.study / TASKS / BLIMP).is_dir():
-        jobs[BLIMP] = partial(_run_blimp, session)
-    for seed in SEEDS:
-        for task in values["tasks"]:
-            jobs[f"{task}, seed {seed}"] = partial(_run_task, session, task, seed)
-    # A small model's run is limited by its host thread.
-    workers = max(1, (os.cpu_count() or 1) - 2)
-    time_over = False
-    with ThreadPoolExecutor(workers) as pool:
-        running = {pool.submit(job): name for name, job in jobs.items() if not session.is_measured(name)}
-        for future in as_completed(running):
-            if isinstance(future.exception(), TimeOver):
-                time_over = True
-            else:
-                session.cell(running[future], future.result)
-    if time_over:
-        raise TimeOver
-    session.cell("scores", partial(_run_evaluate, session))
 
 
 def _run_phase(session: Session, phase: str) -> dict[str, Any]:
@@ -116,29 +114,13 @@ def _run_phase(session: Session, phase: str) -> dict[str, Any]:
     }
 
 
-def _run_task(session: Session, task: str, seed: int) -> dict[str, Any]:
-    session.run("pipeline_src", "finetune", "--task", task, "--seed", str(seed), cwd=session.study)
-    run = read_json(session.study / f"results/predictions/{task}/{seed}/predicted/run.json", dict)
-    return {"recipe": run["recipe"], "runs": run["runs"]}
-
-
-def _run_blimp(session: Session) -> dict[str, Any]:
-    few = ["--pairs", "2"] if session.rehearsal else []
-    options = ["--model", str(MODEL), "--precision", "bfloat16", "--output", "blimp.json", *few]
-    session.run("pipeline_src", "blimp", *options, cwd=session.study)
-    return {"sets": read_json(session.study / "blimp.json", dict)}
-
-
-def _run_evaluate(session: Session) -> dict[str, Any]:
-    session.run("pipeline_src", "evaluate", cwd=session.study)
-    return {"scores": read_json(session.study / "results/scores.json")}
-
-
-def _set_steps(study: Path, steps: Mapping[str, int]) -> None:
-    values = _read_params(study)
-    eval_steps = max(1, steps["phase2"] // 4)
-    values["pretrain"] |= {"steps": dict(steps), "eval_steps": eval_steps, "keep_checkpoint_steps": []}
-    _write_yaml(study / "params.yaml", values)
+def _set_pretrain(session: Session, steps: Mapping[str, int], **changes: Any) -> None:
+    path = session.study / "params.yaml"
+    values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    values["pretrain"] |= {"steps": dict(steps), "eval_steps": max(1, steps["phase2"] // 4), **changes}
+    if session.rehearsal:
+        values["pretrain"] |= REHEARSED
+    _write_yaml(path, values)
 
 
 def _write_machine(study: Path, variant: str, rehearsal: bool) -> None:
@@ -148,10 +130,6 @@ def _write_machine(study: Path, variant: str, rehearsal: bool) -> None:
     gpu_settings = {} if rehearsal else settings["pretrain"]
     settings["pretrain"] = threads | {"microbatch_tokens": MICROBATCH_TOKENS} | gpu_settings
     _write_yaml(study / "machine.yaml", {**settings, "finetune": threads})
-
-
-def _read_params(study: Path) -> dict[str, Any]:
-    return yaml.safe_load((study / "params.yaml").read_text(encoding="utf-8"))
 
 
 def _write_yaml(path: Path, values: Mapping[str, Any]) -> None:

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 from benchmarks import _gpu_session, gpu
 from benchmarks._gpu_session import Session, TimeOver, read_results
-from benchmarks._gpu_steps import SHAPES, VARIANTS, Variant, fastest
-from benchmarks._gpu_study import copy_study, planned_steps
+from benchmarks._gpu_steps import VARIANTS
+from benchmarks._gpu_study import copy_study, kept_steps, planned_steps
 from benchmarks.gpu import main
+from pipeline_src.examples.build_examples import run as plan_examples
+from pipeline_src.study.preset import preset_text
+from pipeline_src.study.study import load_study
+from tests.studies import PRESETS, ROOT
+from tests.unit.pretrain import small
 
 SLEEPER = """
 import signal, sys, time
@@ -75,19 +86,20 @@ def test_session_run_failure_and_stop_raise_different_errors(
 def test_benchmark_gpu_time_over_and_failed_cells_end_in_status_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def pretraining(session: Session) -> None:
-        assert 0 < session.seconds_left <= 60
+    def pretraining(session: Session, variant: str) -> None:
+        assert 0 < session.seconds_left <= 60 and variant == "eager"
         raise TimeOver
 
-    def finetuning(session: Session) -> None:
-        session.cell("rte, seed 1", lambda: {"figure": 1 // 0})
+    def run(session: Session, *arguments: str) -> None:
+        session.cell("mini, eager", lambda: {"figure": 1 // 0})
 
-    monkeypatch.setattr(gpu, "STUDY_PIECES", {"pretraining": pretraining, "finetuning": finetuning})
+    monkeypatch.setattr(gpu, "pretraining", pretraining)
+    monkeypatch.setattr(Session, "run", run)
     (tmp_path / "params.yaml").touch()
     options = ["--rehearse", "--out", str(tmp_path / "out"), "--study", str(tmp_path), "--minutes", "1"]
-    assert main([*options, "--pieces", "pretraining", "finetuning"]) == 1
+    assert main([*options, "--variant", "eager"]) == 1
     printed = capsys.readouterr().out
-    assert "pretraining: time over" in printed and "finetuning: failed: rte, seed 1" in printed
+    assert "pretraining: time over" in printed and "rates: failed: mini, eager" in printed
 
 
 def test_benchmark_gpu_without_gpu_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -117,12 +129,62 @@ def test_planned_steps_fit_into_time() -> None:
     assert planned_steps(phase1, 10.0) == 2  # never none
 
 
-def test_fastest_variant_is_looked_up_by_shape() -> None:
-    assert Variant._field_defaults["shapes"] == tuple(SHAPES)
-    cells = {
-        "a": {"shape": "mini", "variant": "eager", "tokens_per_s": 1.0},
-        "b": {"shape": "mini", "variant": "compiled", "tokens_per_s": 2.0},
-        "c": {"shape": "base", "variant": "eager", "tokens_per_s": 3.0},
-        "d": {"shape": "mini", "variant": "compiled", "error": "no"},
-    }
-    assert fastest(cells, "mini") == "compiled" and fastest(cells, "large") == next(iter(VARIANTS))
+def test_models_are_kept_by_tokens_within_second_phase() -> None:
+    assert kept_steps(tokens_per_step=1e5, first=600, last=5_000) == [1_000, 2_000]
+    assert kept_steps(tokens_per_step=1e5, first=200, last=499) == []
+
+
+def make_study(folder: Path) -> Path:
+    """Write a study whose examples are planned. Its two phases have examples of one length."""
+    folder.mkdir()
+    params = yaml.safe_load(preset_text("test", PRESETS))
+    params["examples"]["max_seq_length"] = {"phase1": 16, "phase2": 16}
+    (folder / "params.yaml").write_text(yaml.safe_dump(params))
+    with contextlib.chdir(folder):
+        small.make_study(folder)
+        plan_examples(seed=1, examples=load_study().examples)
+    return folder
+
+
+@pytest.mark.slow
+def test_pack_copies_study_and_trains_copy(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    study, packed = make_study(tmp_path / "study"), tmp_path / "packed"
+    assert main(["--study", str(study), "--pack", str(packed)]) == 0
+    assert "MB, trained for a few steps" in capfd.readouterr().out
+    assert (packed / "params.yaml").read_text() == (study / "params.yaml").read_text()
+    assert not (packed / "models").exists()
+    with pytest.raises(SystemExit):
+        main(["--study", str(study), "--pack", str(packed)])
+
+
+@pytest.mark.slow
+def test_pack_of_study_that_does_not_train_is_an_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    study = make_study(tmp_path / "study")
+    shutil.rmtree(study / "data/vocabulary")
+    assert main(["--study", str(study), "--pack", str(tmp_path / "packed")]) == 1
+    assert "error: the study does not train: phase1: RuntimeError" in capfd.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
+def test_saved_compilation_is_loaded_by_another_process(tmp_path: Path) -> None:
+    program = """
+import sys
+from pathlib import Path
+import torch
+from benchmarks._gpu_steps import compile_seconds, load_compiled, save_compiled
+from torch._dynamo.utils import counters
+path = Path(sys.argv[1])
+load_compiled(path)
+torch.compile(lambda x: x.sin() + 1)(torch.ones(8))
+save_compiled(path)
+assert sum(compile_seconds().values()) > 0
+print(counters["inductor"]["fxgraph_cache_hit"])
+"""
+    hits = []
+    for number in range(2):
+        environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / str(number))}
+        command = [sys.executable, "-c", program, str(tmp_path / "compiled" / "artifacts")]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+        hits.append(int(done.stdout.split()[-1]))
+    assert hits == [0, 1]
