@@ -136,7 +136,7 @@ def few_labels_table(files: TaskFiles, best: int, complete: EvalResult) -> list[
             parts = [labelled_part(spec.name, seed, files.training, count) for seed in files.seeds]
             systems["bag_of_words"] = [predict(spec, part, examples) for part in parts]
         row = _few_labels_row(files, best, systems, complete)
-        row["title"] += f", {count:,} of {len(files.training):,} labels"
+        row["title"] += f", {count:,} of {len(files.training):,} examples"
         row["labels"] = count
         rows.append(row)
     return rows

@@ -57,9 +57,10 @@ class TaskHyperparameters(Section):
             Here n is the number of training examples, k of classes, and n_c of examples of this example's class. The
             weights are applied as in torch's CrossEntropyLoss. Null: all examples count alike. Only for classification
             and tagging; no effect for regressions, other kinds of tasks, and students of a teacher.
-        label_counts: numbers of training examples, for the plot of score against number of labels. For each number, the
-            model is also trained on a random subset of this size, with the best hyperparameters of the grid. Numbers
-            larger than the training file are skipped. With a teacher, all are skipped.
+        label_counts: numbers of training examples. For each number, the model is also trained on a random subset of
+            this size, with the best hyperparameters of the grid. Each is a row of the score tables and a point in the
+            plot of score against number of labels. Numbers larger than the training file are skipped. With a teacher,
+            all are skipped.
         feature_layers: layers of a frozen encoder that are the input of the task's LSTM (section 5.3, table 7). Null:
             the encoder is fine-tuned.
         layer_epochs: with a teacher, number of epochs that imitate its layers, followed by ``epochs`` that imitate its

@@ -138,6 +138,13 @@ def test_load_task_teacher_first_last_pooling_is_restored(study):
     assert result == [row["prediction"] for row in predictions()]
 
 
+@pytest.mark.parametrize(("rate", "row"), [(None, None), (0.002, "| head_learning_rate | 0.002 |")])
+def test_model_card_names_head_learning_rate_if_there_is_one(study, rate, row):
+    card = (fine_tune(head_learning_rate=rate) / "README.md").read_text(encoding="utf-8")
+    assert "| learning_rate | " in card and ("head_learning_rate" in card) == (rate is not None)
+    assert row is None or row in card
+
+
 def test_finetune_same_seed_writes_same_bytes(study):
     hashes = []
     for seed in ("1", "1", "2"):

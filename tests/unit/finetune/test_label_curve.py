@@ -45,7 +45,7 @@ def test_label_curve_has_point_for_every_count_and_for_whole_file(study):
     predicted = predict(spec, labelled_part("sst2", 3, files.training, 40), dev)
     expected = files.task.score("sst2", dev, predicted)["accuracy"]
     assert points[0]["systems"]["bag_of_words"]["score"] == pytest.approx(expected)
-    assert [row["title"] for row in few_labels] == ["SST-2, 40 of 1,600 labels", "SST-2, 400 of 1,600 labels"]
+    assert [row["title"] for row in few_labels] == ["SST-2, 40 of 1,600 examples", "SST-2, 400 of 1,600 examples"]
     assert few_labels[0].keys() - scored.keys() == {"labels"}
     random = few_labels[0]["baselines"]["random_weights"]
     assert random["vs_baseline"]["difference"] == pytest.approx(few_labels[0]["mean"] - random["score"])
