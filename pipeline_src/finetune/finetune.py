@@ -92,7 +92,7 @@ def run(
     spec = load_spec(task)
     config = load_task_config(encoder, model, hyperparameters)
     settings = task_settings(spec, hyperparameters, finetune, config)
-    data = TaskData(spec, encoder, settings.max_length, settings.apart)
+    data = TaskData(spec, encoder, settings.max_length, settings.apart, settings.window_stride)
     task_seed = derive_seed(seed, task, finetune_seed) >> 1
     trainer = TaskTrainer(settings, hyperparameters, finetune, config, encoder, data.training(), task_seed, machine)
     teacher = {} if finetune.teacher == NO_TEACHER else set_teacher(trainer, data, seed)

@@ -129,6 +129,13 @@ class BertForTask(nn.Module):
             self.bert.eval()
         return self
 
+    def item_outputs(self, batch: TaskBatch) -> Tensor:
+        """Return the outputs for a batch, in which an item's windows have one row, the mean of their outputs."""
+        outputs: Tensor = self(batch.ids, batch.segments, batch.cu_seqlens, batch.lengths)
+        if batch.windows is None:
+            return outputs
+        return torch.segment_reduce(outputs.float(), "mean", offsets=batch.windows)
+
     def forward(self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, lengths: np.ndarray | None = None) -> Tensor:
         """Return logits, or the vectors of the head ``embedding``.
 

@@ -42,6 +42,7 @@ class TaskSettings(Section):
     Attributes:
         task: the task's definition, copied from ``catalogue/tasks``.
         max_length, pooling, feature_layers: as in ``TaskHyperparameters``.
+        window_stride: as in ``TaskHyperparameters``; None if the task's texts are not read in windows.
         bilstm: as in ``FinetuneParams``.
         bi_encoder: how the vectors of two texts are compared; None if the two texts are encoded as one sequence.
         threshold: greatest null score difference at which a question is still answered: the best threshold on the first
@@ -50,6 +51,7 @@ class TaskSettings(Section):
 
     task: TaskSpec
     max_length: int
+    window_stride: int | None = None
     pooling: Literal["cls", "first_last"] = "cls"
     feature_layers: Frozen | None = None
     bilstm: bool = False
@@ -91,7 +93,7 @@ def model_outputs(model: BertForTask, task: Task, features: Features, distribute
     for on_host in evaluation_batches(features, BATCH_TOKENS):
         batch = to_device(on_host, distributed.device)
         with distributed.autocast():
-            logits = model(batch.ids, batch.segments, batch.cu_seqlens, batch.lengths)
+            logits = model.item_outputs(batch)
         rows = batch.examples
         if not is_pooled:
             rows, _ = features.tokens_of(batch.examples)
@@ -116,7 +118,9 @@ class TaskPredictor:
         # Returns predictions in the order of the examples.
         settings = self.settings
         task = make_task(settings.task)
-        features = make_features(task, examples, self.tokenizer, settings.max_length, settings.apart)
+        features = make_features(
+            task, examples, self.tokenizer, settings.max_length, settings.apart, settings.window_stride
+        )
         outputs = model_outputs(self.model, task, features, self.distributed)
         return task.answers(examples, features, outputs, settings.threshold)
 

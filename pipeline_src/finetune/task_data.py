@@ -50,6 +50,7 @@ class TaskData:
         encoder: folder of the encoder, which has the tokenizer.
         max_length: maximum number of tokens in a sequence.
         apart: whether a pair of texts becomes two sequences, one for each text.
+        window_stride: as in ``TaskSettings``.
         counts: file -> reason -> number of dropped or truncated examples, for the files that were read so far.
     """
 
@@ -57,6 +58,7 @@ class TaskData:
     encoder: Path
     max_length: int
     apart: bool = False
+    window_stride: int | None = None
 
     def __post_init__(self) -> None:
         self.task = make_task(self.spec)
@@ -129,7 +131,7 @@ class TaskData:
         return features
 
     def _make(self, examples: Sequence[Any]) -> Features:
-        return make_features(self.task, examples, self.tokenizer, self.max_length, self.apart)
+        return make_features(self.task, examples, self.tokenizer, self.max_length, self.apart, self.window_stride)
 
     def _key(self, file: str, eval_set: str | None, test: bool) -> dict[str, Any]:
         return {
@@ -141,11 +143,22 @@ class TaskData:
             "tokenizer": hash_file(self.encoder / "tokenizer.json"),
             "max_length": self.max_length,
             "apart": self.apart,
+            "window_stride": self.window_stride,
         }
 
 
-def make_features(task: Task, examples: Sequence[Any], tokenizer: Tokenizer, max_length: int, apart: bool) -> Features:
-    # `apart`: whether a pair of texts becomes two sequences.
+def make_features(
+    task: Task,
+    examples: Sequence[Any],
+    tokenizer: Tokenizer,
+    max_length: int,
+    apart: bool,
+    window_stride: int | None,
+) -> Features:
+    # `apart` and `window_stride` as in TaskData.
+    if window_stride is not None:
+        assert isinstance(task, Classification)
+        return task.features_in_windows(examples, tokenizer, max_length, window_stride)
     if apart:
         assert isinstance(task, Classification)
         return task.features_apart(examples, tokenizer, max_length)
@@ -163,6 +176,8 @@ class TaskBatch:
         examples: indices of the batch's items in the features.
         class_weights: weight of each class in the loss, float32 [classes]; None if all classes have equal weight. The
             mean weight over the labels of the whole batch is 1, of which this may be a microbatch.
+        windows: where each item's windows begin among the B sequences, with B at the end, int64 [items + 1]; None if
+            no text is read in windows.
     """
 
     ids: Tensor
@@ -173,6 +188,7 @@ class TaskBatch:
     lengths: np.ndarray
     examples: np.ndarray
     class_weights: Tensor | None = None
+    windows: Tensor | None = None
 
     @property
     def workload(self) -> Workload:
@@ -208,6 +224,7 @@ def make_batch(features: Features, items: np.ndarray, class_weights: Tensor | No
     # Returns a batch in CPU memory, with sequences in the order of `items` (int64 indices).
     positions, cu_seqlens = features.tokens_of(items)
     labels = features.labels_of(items)
+    windows = features.windows_of(items)
     return TaskBatch(
         torch.from_numpy(features.ids[positions].astype(np.int64)),
         torch.from_numpy(features.segments[positions].astype(np.int64)),
@@ -217,6 +234,7 @@ def make_batch(features: Features, items: np.ndarray, class_weights: Tensor | No
         np.diff(cu_seqlens),
         items,
         class_weights,
+        None if windows is None else torch.from_numpy(windows),
     )
 
 

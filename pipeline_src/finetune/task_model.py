@@ -33,6 +33,8 @@ def save_task_model(
     without_class = settings.apart or model.first_last or model.head == "embedding"
     huggingface_class = classes["encoder" if without_class else model.head]
     training = {**training, "max_length": settings.max_length, "frozen": settings.feature_layers}
+    if settings.window_stride is not None:
+        training["window_stride"] = settings.window_stride
     if trainer.hyperparameters.head_learning_rate is not None:
         training["head_learning_rate"] = trainer.hyperparameters.head_learning_rate
     results = [(eval_set.title, eval_set.file, metric, scores[metric]) for metric in eval_set.metrics]

@@ -35,6 +35,7 @@ from pipeline_src.model.hub import fill, load_config, read_tensors
 from pipeline_src.study.finetune import FinetuneParams, TaskHyperparameters
 from pipeline_src.study.machine import Machine
 from pipeline_src.study.model import ModelParams
+from pipeline_src.study.schema import NO_TEACHER
 from pipeline_src.study.task_spec import TaskSpec
 from pipeline_src.tasks.features import Features
 from pipeline_src.tasks.kinds import make_task
@@ -78,9 +79,11 @@ def task_settings(
     spec: TaskSpec, hyperparameters: TaskHyperparameters, params: FinetuneParams, config: BertConfig
 ) -> TaskSettings:
     # The settings are saved with the model, so that its folder is enough for prediction.
+    has_windows = spec.kind == "classification" and not spec.is_pair and params.teacher == NO_TEACHER
     return TaskSettings(
         task=spec,
         max_length=hyperparameters.max_length,
+        window_stride=hyperparameters.window_stride if has_windows else None,
         pooling=hyperparameters.pooling,
         feature_layers=hyperparameters.feature_layers,
         bilstm=params.bilstm,
@@ -99,7 +102,7 @@ class TaskObjective(Objective[TaskBatch]):
         return {"task": work.predictions}
 
     def forward(self, batch: TaskBatch) -> dict[str, LossTerm]:
-        outputs = self.model(batch.ids, batch.segments, batch.cu_seqlens, batch.lengths)
+        outputs = self.model.item_outputs(batch)
         # A LossTerm is a sum, but the loss is a mean over `batch.losses` terms.
         return {"task": LossTerm(self.loss(outputs, batch) * batch.losses)}
 

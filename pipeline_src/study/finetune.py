@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from pipeline_src.study.pretrain import Optimizer
 from pipeline_src.study.schema import NO_TEACHER, ListedOnce, Name, Number, Section
@@ -16,6 +16,10 @@ Frozen = Literal[
     "weighted_all",
     "weighted_with_embeddings",
 ]
+
+
+# The special tokens of a sequence with one text.
+SPECIAL_TOKENS = 2
 
 
 def _as_list(value: Any) -> Any:
@@ -40,6 +44,9 @@ class TaskHyperparameters(Section):
         head_learning_rate: peak learning rate of all weights but the matrices of the blocks: head, pooler, embeddings,
             norms and biases. With it, ``learning_rates`` are those of the matrices alone. Null: one rate for all.
         max_length: maximum number of tokens in a sequence.
+        window_stride: for classification and regression of one text, number of tokens from the start of a window to the
+            start of the next. A text of more than ``max_length`` tokens is read in such windows, whose outputs are
+            averaged. Null: it is cut to ``max_length``. No effect for other tasks, and with a teacher.
         random_baseline: whether to train from random weights too, as a baseline of the score.
         dropout: dropout rate for hidden states, attention probabilities and the head. Null: the encoder's rates.
         select: epoch whose weights are kept: the ``last``, or the ``best`` by the main metric on the first evaluation
@@ -77,6 +84,7 @@ class TaskHyperparameters(Section):
     random_epochs: Numbers | None = None
     head_learning_rate: float | None = Field(default=None, gt=0, le=1)
     max_length: int = Field(default=128, ge=16, le=4096)
+    window_stride: int | None = Field(default=None, ge=1)
     random_baseline: bool = False
     dropout: float | None = Field(default=None, ge=0, lt=1)
     select: Literal["last", "best"] = "last"
@@ -89,6 +97,16 @@ class TaskHyperparameters(Section):
     layer_epochs: int = Field(default=20, ge=0, le=1_000_000)
     layer_learning_rate: float = Field(default=5e-5, gt=0, le=1)
     num_augmentations: int = Field(default=0, ge=0, le=1000)
+
+    @model_validator(mode="after")
+    def _windows_leave_no_gap(self) -> TaskHyperparameters:
+        room = self.max_length - SPECIAL_TOKENS
+        if self.window_stride is not None and self.window_stride > room:
+            raise ValueError(
+                f"window_stride is {self.window_stride}, but a window has {room} tokens of the text; set it to at most "
+                f"{room}, so that no token is left out"
+            )
+        return self
 
     def starting_from(self, weights: str) -> TaskHyperparameters:
         grid: dict[str, Any] = {"random_learning_rates": None, "random_epochs": None}

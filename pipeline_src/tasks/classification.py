@@ -11,7 +11,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from pipeline_src.tasks.examples import ChoiceExample, TextExample
-from pipeline_src.tasks.features import Features, encode, pair_features
+from pipeline_src.tasks.features import Features, WindowFeatures, encode, pair_features
 from pipeline_src.tasks.metrics import METRICS, BootstrapStatistics, majority_score
 from pipeline_src.tasks.task import ExampleResult, Prediction, Rows, Task
 from pipeline_src.tokenizer.special_tokens import read_templates
@@ -107,6 +107,30 @@ class Classification(LabelledTask):
         apart = zip(*self._segments(examples, tokenizer), strict=True)
         texts = ((text, None) for text in chain.from_iterable(apart))
         return pair_features(self.spec.name, texts, self._labels(examples), read_templates(tokenizer), max_length, 2)
+
+    def features_in_windows(
+        self, examples: Sequence[TextExample], tokenizer: Tokenizer, max_length: int, stride: int
+    ) -> WindowFeatures:
+        """Make a sequence of each window of a text. Windows begin ``stride`` tokens apart, and the last ends the text.
+
+        Only for tasks on one text.
+        """
+        templates = read_templates(tokenizer)
+        room = max_length - templates.single.size
+        stride = min(stride, room)
+        (texts,) = self._segments(examples, tokenizer)
+        windows: list[list[int]] = []
+        firsts = [0]
+        for text in texts:
+            # A text that fits has one window.
+            beyond = max(0, len(text) - room)
+            for start in range(0, beyond + stride, stride):
+                windows.append(text[start : start + room])
+            firsts.append(len(windows))
+        labels = self._labels(examples)
+        alone = ((window, None) for window in windows)
+        plain = pair_features(self.spec.name, alone, labels, templates, max_length)
+        return WindowFeatures(**vars(plain), windows=np.array(firsts, np.int64))
 
     def _segments(self, examples: Sequence[TextExample], tokenizer: Tokenizer) -> list[list[list[int]]]:
         texts = zip(*(example.texts for example in examples), strict=True)

@@ -28,13 +28,13 @@ from pipeline_src.base.paths import FEATURES
 from pipeline_src.base.progress import log
 from pipeline_src.engine.dependencies import CHECKS
 from pipeline_src.engine.fingerprint import fingerprint
-from pipeline_src.tasks.features import Features, RankingFeatures, SpanFeatures, TokenFeatures
+from pipeline_src.tasks.features import Features, RankingFeatures, SpanFeatures, TokenFeatures, WindowFeatures
 
 ABOUT = "about.json"
 # Number of a task's newest cache entries that are kept, in addition to the one in use.
 MAX_ENTRIES = 24
 LAYOUTS: dict[str, type[Features]] = {
-    layout.__name__: layout for layout in (Features, RankingFeatures, SpanFeatures, TokenFeatures)
+    layout.__name__: layout for layout in (Features, RankingFeatures, SpanFeatures, TokenFeatures, WindowFeatures)
 }
 # Module whose code, with everything that it imports, makes the features.
 CODE = "pipeline_src.tasks.kinds"

@@ -61,9 +61,39 @@ class Features:
     def labels_of(self, items: np.ndarray) -> np.ndarray:
         return self.labels[items]
 
+    def windows_of(self, items: np.ndarray) -> np.ndarray | None:
+        # Returns where the windows of each item begin among the items' sequences, with their number at the end, int64
+        # [items + 1]. None: an item has no windows.
+        return None
+
     def loss_count(self, labels: np.ndarray) -> int:
         # The loss is a mean over this many terms.
         return len(labels)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowFeatures(Features):
+    """Features of texts that are read in windows, each of which is a sequence.
+
+    Attributes:
+        windows: first sequence of each item, then the number of sequences, int64 [items + 1].
+    """
+
+    windows: np.ndarray
+
+    @property
+    def items(self) -> int:
+        return len(self.windows) - 1
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return np.diff(self.cu_seqlens[self.windows])
+
+    def sequences_of(self, items: np.ndarray) -> np.ndarray:
+        return ranges(self.windows[items], np.diff(self.windows)[items])
+
+    def windows_of(self, items: np.ndarray) -> np.ndarray:
+        return np.concatenate([[0], np.cumsum(np.diff(self.windows)[items])])
 
 
 @dataclass(frozen=True, kw_only=True)

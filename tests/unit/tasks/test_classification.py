@@ -4,6 +4,8 @@ import json
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from pipeline_src.base.errors import PipelineError
@@ -38,6 +40,25 @@ def test_features_apart_pair_becomes_two_sequences(tokenizer: Tokenizer):
     expected = "[CLS] w1 w2 [SEP] [CLS] w3 [SEP] [CLS] w4 [SEP] [CLS] w5 w6 [SEP] [CLS] w8 [SEP] [CLS] [SEP]"
     assert tokens(tokenizer, features.ids) == expected and not features.segments.any()
     assert (features.items, features.per_item, features.labels.tolist()) == (3, 2, [1, 0, 1])
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=5), st.integers(3, 12), st.integers(1, 20))
+def test_features_in_windows_cover_every_token_in_order(tokenizer: Tokenizer, lengths, max_length, stride):
+    examples = [TextExample("x", (" ".join(f"w{1 + place % 8}" for place in range(length)),), 0) for length in lengths]
+    features = SST2.features_in_windows(examples, tokenizer, max_length, stride)
+    assert features.items == len(lengths) and features.counts == {}
+    step = min(stride, max_length - 2)
+    for item, example in enumerate(examples):
+        words = example.texts[0].split()
+        sequences = range(features.windows[item], features.windows[item + 1])
+        assert len(sequences) >= 1
+        for number, sequence in enumerate(sequences):
+            inner = features.ids[features.cu_seqlens[sequence] + 1 : features.cu_seqlens[sequence + 1] - 1]
+            expected = words[number * step : number * step + max_length - 2]
+            assert tokens(tokenizer, inner).split() == expected
+        # The last window ends the text, and the one before does not.
+        assert (len(sequences) - 1) * step + max_length - 2 >= len(words)
+        assert len(sequences) == 1 or (len(sequences) - 2) * step + max_length - 2 < len(words)
 
 
 def test_classification_features_truncate_the_longer_segment(tokenizer: Tokenizer):
