@@ -12,12 +12,14 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.files import list_folder
+from pipeline_src.base.parquet import read_parquet
 from pipeline_src.study.data import FilesParams
 from pipeline_src.text.books.encodings import (
     BLOCK_SIZE,
@@ -35,8 +37,6 @@ from pipeline_src.text.sentences import split_sentences
 
 TITLES = ("title", "book_title", "name")
 IDS = ("id", "book_id", "gutenberg_id")
-# Approximate size of the batches in which a Parquet file is read.
-BATCH_BYTES = 4 << 20
 # Minimum number of lines of a file that counts as a list of sentences.
 MIN_LIST_LINES = 100
 # If documents would have fewer sentences on average, the blank lines in a list do not separate documents.
@@ -126,34 +126,9 @@ def _json_lines(path: Path, _: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _parquet(path: Path, text_column: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    import pyarrow
-    from pyarrow import parquet
-
-    number = 0
-    try:
-        with parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
-            names = file.schema_arrow.names
-            if text_column not in names:
-                raise _no_column(path, text_column, names)
-            columns = [name for name in (text_column, *TITLES, *IDS) if name in names]
-            if names.count(text_column) > 1:
-                raise PipelineError(
-                    "two columns have the same name", text_column, where=path, hint="rename or remove one of them"
-                )
-            size = sum(file.metadata.row_group(n).total_byte_size for n in range(file.metadata.num_row_groups))
-            batch_size = max(1, min(1 << 16, BATCH_BYTES * max(1, file.metadata.num_rows) // max(1, size)))
-            for table in file.iter_batches(batch_size, columns=columns, use_threads=False):
-                for record in table.to_pylist():
-                    yield f"{path}, row {number}", record
-                    number += 1
-    # ValueError includes UnicodeDecodeError.
-    except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise PipelineError(
-            "the file is damaged or not Parquet",
-            error,
-            where=f"{path}, after row {number:,}",
-            hint="fetch it again",
-        ) from None
+    rows = read_parquet(path, [text_column], (*TITLES, *IDS), missing=partial(_no_column, path))
+    for number, record in enumerate(rows):
+        yield f"{path}, row {number}", record
 
 
 def _no_column(where: object, text_column: str, names: Iterable[str]) -> PipelineError:
