@@ -17,7 +17,7 @@ from pipeline_src.base.yaml_files import parse_yaml
 from pipeline_src.interpret.bootstrap import interval, intervals, mean, rounded
 from pipeline_src.interpret.data import words_of
 from pipeline_src.interpret.model import ProbedModel, Sentence, SkipMeasure, pseudo_log_likelihoods, tokenize_words
-from pipeline_src.tasks.tables import json_lines
+from pipeline_src.tasks.tables import NAMED_FORMATS, READERS
 
 TEMPLATES = Path(__file__).with_name("minimal_pairs.yaml")
 # Keys of BLiMP's JSON Lines files.
@@ -167,18 +167,22 @@ def preference(good: float, bad: float) -> float:
 
 
 def read_pair_set(folder: Path, seed: int, pairs_per_set: int | None = None) -> list[SentencePair]:
-    """Read a random sample of pairs from JSON Lines files in BLiMP's format.
+    """Read a random sample of pairs from files with BLiMP's columns: JSON Lines or Parquet.
 
     Args:
         pairs_per_set: maximum number of pairs of each paradigm; None for all pairs.
     """
-    files = sorted(folder.glob("*.jsonl"))
+    files = []
+    for path in sorted(folder.glob("*")):
+        if path.suffix in NAMED_FORMATS:
+            files.append(path)
     if not files:
         raise PipelineError("minimal pairs not found", folder, hint="run the stage download_tasks, which fetches them")
     columns = (GOOD, BAD, PHENOMENON, PARADIGM)
     by_paradigm: dict[str, list[SentencePair]] = {}
     for path in files:
-        for number, row in json_lines(path, columns, False, Counter()):
+        read = READERS[path.suffix]
+        for number, row in read(path, columns, True, Counter()):
             missing = [column for column in columns if column not in row]
             if missing:
                 hint = f"give each line {GOOD}, {BAD}, {PHENOMENON} and {PARADIGM}"

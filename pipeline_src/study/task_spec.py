@@ -125,7 +125,7 @@ class Layout:
 
     Attributes:
         columns: columns of the table. A test file has no label column.
-        header: whether the first line is a header. Ignored for JSON Lines, where each line has the names.
+        header: whether the first line is a header. Ignored for JSON Lines and Parquet, whose rows have the names.
         labels: spellings of the classes. Empty for a regression.
         drop_short: whether a line with too few columns is dropped and counted. If False, it is an error.
     """
@@ -183,6 +183,13 @@ class TaskSpec(Section):
     def _tests(self) -> list[TestSpec]:
         return [eval_set.test for eval_set in self.scores.values() if eval_set.test is not None]
 
+    @property
+    def _files(self) -> list[str]:
+        files = [self.train]
+        for eval_set in self.scores.values():
+            files += eval_set.files
+        return [*files, *(test.file for test in self._tests)]
+
     @model_validator(mode="after")
     def _keys_fit_the_kind(self) -> TaskSpec:
         if self.kind == "retrieval":
@@ -194,6 +201,9 @@ class TaskSpec(Section):
             raise ValueError("spans are read from SQuAD's JSON, which has no columns: leave out `columns`")
         if self.kind != "span" and self.columns is None:
             raise ValueError(f"`columns` is missing: kind {self.kind} needs it, to find text and label in the file")
+        if self.kind in ("span", "tagging") and any(file.endswith(".parquet") for file in self._files):
+            format = "SQuAD's JSON" if self.kind == "span" else "CoNLL or CoNLL-U"
+            raise ValueError(f"kind {self.kind} does not read Parquet; convert its files to {format}")
         self._check_labels()
         if self.kind == "tagging" and self.columns is not None:
             if len(self.columns.required) != 2 or not self.columns.are_numbers:

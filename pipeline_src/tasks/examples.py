@@ -18,7 +18,7 @@ from pipeline_src.study.task_spec import Columns, Layout, TaskSpec
 from pipeline_src.tasks.conll import read_sentences
 from pipeline_src.tasks.queries import Query, read_queries
 from pipeline_src.tasks.questions import read_questions
-from pipeline_src.tasks.tables import FETCH_AGAIN, READERS, first_row, read_columns, read_lines
+from pipeline_src.tasks.tables import FETCH_AGAIN, NAMED_FORMATS, READERS, first_row, read_columns, read_lines
 
 
 @dataclass(frozen=True)
@@ -127,12 +127,15 @@ def read_unlabelled(spec: TaskSpec, path: Path) -> list[Any]:
     """Read examples for prediction from a file without labels, or ignore the labels that it has.
 
     The file has the layout of one of the task's own files. For classification, it may also be ``.txt`` with one text
-    per line (or two texts separated by a tab), or ``.jsonl`` with the key ``text`` (or ``text1`` and ``text2``).
+    per line (or two texts separated by a tab), or ``.jsonl`` or ``.parquet`` with the column ``text`` (or ``text1``
+    and ``text2``).
     """
-    # All lines are read here, so that an error names the line that is not UTF-8. A JSON parser would not name it.
-    lines = list(read_lines(path))
-    if not any(line.strip() for _, line in lines):
-        raise PipelineError("empty file", path, hint="give a file with at least one example")
+    lines: list[tuple[int, str]] = []
+    if path.suffix != ".parquet":
+        # All lines are read here, so that an error names the line that is not UTF-8. A JSON parser would not name it.
+        lines = list(read_lines(path))
+        if not any(line.strip() for _, line in lines):
+            raise PipelineError("empty file", path, hint="give a file with at least one example")
     if spec.kind == "tagging":
         return read_sentences(spec, path, next(iter(spec.scores)), labelled=False)
     formats = _formats(spec)
@@ -211,9 +214,9 @@ def _layouts(spec: TaskSpec, suffix: str) -> list[Layout]:
             layouts.append(spec.layout(name, test=True))
     for eval_set in (*spec.scores, None):
         layouts.append(spec.layout(eval_set))
-    if suffix != ".jsonl" or spec.kind != "classification":
+    if suffix not in NAMED_FORMATS or spec.kind != "classification":
         return layouts
-    # JSON objects have field names, so layouts whose columns are numbers (tables without a header) do not apply.
+    # Columns of these formats have names, so layouts whose columns are numbers (tables without a header) do not apply.
     named = [layout for layout in layouts if isinstance(layout.columns.texts[0], str)]
     texts = ("text1", "text2") if spec.is_pair else ("text",)
     at_hand = Layout(Columns(texts=texts), header=True, labels=(), drop_short=False)

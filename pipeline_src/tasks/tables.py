@@ -1,4 +1,4 @@
-"""Readers of task tables: tab-separated without quoting, CSV with quoting, or JSON Lines."""
+"""Readers of task tables: tab-separated without quoting, CSV with quoting, JSON Lines, or Parquet."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.names import shown_text
+from pipeline_src.base.parquet import read_parquet
 from pipeline_src.base.progress import log
 from pipeline_src.study.task_spec import Column, Layout
 
@@ -105,11 +106,31 @@ def json_lines(path: Path, required: Sequence[Column], header: bool, counts: Cou
             raise PipelineError("a line is not a JSON object", line[:80], where=where, hint=FETCH_AGAIN)
         fields: dict[Column, str] = {column: record[column] for column in required if column in record}
         for column, value in fields.items():
-            if not isinstance(value, str):
-                field = f"{column} = {json.dumps(value)}"
-                raise PipelineError("a value is not a text or a number", field, where=where, hint="convert it to text")
-            reject_surrogates(value, where)
+            reject_surrogates(_spelling(column, value, where), where)
         yield number, fields
+
+
+def parquet_rows(path: Path, required: Sequence[Column], header: bool, counts: Counter[str]) -> Iterator[Record]:
+    # Numbers are returned as Python spells them: the integer 1 -> "1", the float 1 -> "1.0". Rows are counted from 1.
+    if not path.exists():
+        raise _no_file(path)
+    rows = read_parquet(path, required, missing=partial(_no_column, path))
+    for number, record in enumerate(rows, start=1):
+        yield number, {column: _spelling(column, record[str(column)], f"{path}:{number}") for column in required}
+
+
+def _spelling(column: Column, value: object, where: str) -> str:
+    # bool is a subclass of int.
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        field = f"{column} = {json.dumps(value, default=str)[:200]}"
+        hint = "name another column in the task's entry, or convert it to text"
+        raise PipelineError("a value is not a text or a number", field, where=where, hint=hint)
+    return str(value)
+
+
+def _no_column(where: object, column: Column, names: Sequence[str]) -> PipelineError:
+    hint = f"name a column that the file has, or {FETCH_AGAIN}"
+    return PipelineError("a column is missing", column, where=f"{where}, columns found: {', '.join(names)}", hint=hint)
 
 
 def reject_surrogates(text: str, where: str) -> None:
@@ -129,8 +150,7 @@ def _table(
         _, names = next(table, (0, []))
         for column in required if names else ():
             if column not in names:
-                where = f"{path}:1, columns found: {', '.join(names)}"
-                raise PipelineError("a column is missing", column, where=where, hint=FETCH_AGAIN)
+                raise _no_column(f"{path}:1", column, names)
         indices = {column: names.index(str(column)) for column in required if names}
     else:
         indices = {column: int(column) - 1 for column in required}
@@ -144,7 +164,10 @@ READERS: dict[str, Callable[[Path, Sequence[Column], bool, Counter[str]], Iterat
     ".tsv": partial(_table, tab_separated),
     ".csv": partial(_table, comma_separated),
     ".jsonl": json_lines,
+    ".parquet": parquet_rows,
 }
+# Formats whose every row has the names of its columns.
+NAMED_FORMATS = (".jsonl", ".parquet")
 
 
 def first_row(path: Path, columns: Sequence[Column], header: bool) -> dict[Column, str]:
@@ -174,8 +197,7 @@ def _readable(path: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        hint = "run the stage download_tasks, or `dvc pull`"
-        raise PipelineError("task file not found", path, hint=hint) from None
+        raise _no_file(path) from None
     except UnicodeDecodeError:
         # This error only has a position in the decoder's buffer, so the line is searched for in the file.
         with open(path, "rb") as file:
@@ -187,3 +209,7 @@ def _readable(path: Path) -> Iterator[None]:
                     hint = "save it as UTF-8, or fetch it again"
                     raise PipelineError("not UTF-8", value, where=f"{path}:{number}", hint=hint) from None
         raise
+
+
+def _no_file(path: Path) -> PipelineError:
+    return PipelineError("task file not found", path, hint="run the stage download_tasks, or `dvc pull`")

@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from pipeline_src.base.mistakes import explain
 from pipeline_src.study.data import BooksParams
@@ -54,10 +56,20 @@ def test_read_columns_damaged_table_is_read_or_rejected(data: st.DataObject, suf
     lines = ["text" + separator + "label", *(separator.join(row.values()) for row in rows)]
     if suffix == ".jsonl":
         lines = [json.dumps(row) for row in rows]
+    content = "\n".join(lines).encode("utf-8", "replace")
+    if suffix == ".parquet":
+        sink = pyarrow.BufferOutputStream()
+        columns = {}
+        for name in ("text", "label"):
+            values = [row[name].encode("utf-8", "surrogatepass") for row in rows]
+            # Arrow does not check that these bytes are UTF-8.
+            columns[name] = pyarrow.array(values, pyarrow.binary()).view(pyarrow.string())
+        parquet.write_table(pyarrow.table(columns), sink)
+        content = sink.getvalue().to_pybytes()
     layout = Layout(Columns(texts=("text",), label="label"), True, ("0", "1"), header)
     with read_or_refused() as folder:
         path = folder / f"a{suffix}"
-        path.write_bytes(data.draw(damaged("\n".join(lines).encode("utf-8", "replace"))))
+        path.write_bytes(data.draw(damaged(content)))
         for _, fields in read_columns("mine", path, layout, Counter()):
             "".join(fields.values()).encode()
 

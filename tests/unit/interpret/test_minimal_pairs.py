@@ -8,7 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.yaml_files import TASK_SOURCES
@@ -100,6 +102,14 @@ def test_judge_sentence_pairs_results_are_grouped_by_phenomenon(folder, model):
     swapped = [replace(pair, good=pair.bad, bad=pair.good) for pair in pairs]
     accuracy = judge_sentence_pairs(model, control, swapped, "own")["own agreement"]["accuracy"]
     assert accuracy == pytest.approx(1 - row["accuracy"], abs=1e-4)
+
+
+def test_read_pair_set_parquet_equals_json_lines(folder, tmp_path_factory):
+    converted = tmp_path_factory.mktemp("parquet")
+    for path in folder.glob("*.jsonl"):
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        parquet.write_table(pyarrow.Table.from_pylist(rows), converted / f"{path.stem}.parquet")
+    assert read_pair_set(converted, 1, 30) == read_pair_set(folder, 1, 30)
 
 
 def test_read_pair_set_missing_file_or_key_is_rejected(tmp_path):

@@ -84,6 +84,28 @@ def test_load_spec_invalid_declaration_is_rejected_with_key(catalogue: Path, ent
         load_spec("mine")
 
 
+@pytest.mark.parametrize(
+    ("task", "change", "message"),
+    [
+        ("squad1", {"train": "a.parquet"}, "span does not read Parquet; convert its files to SQuAD's JSON"),
+        ("ner", {"train": "a.parquet"}, "tagging does not read Parquet; convert its files to CoNLL"),
+        ("ner", {"scores": {"ner": {"file": "a.parquet"}}}, "tagging does not read Parquet"),
+        (
+            "squad2",
+            {"scores": {"squad2": {"test": {"file": "a.parquet", "submit": "s"}}}},
+            "span does not read Parquet",
+        ),
+    ],
+)
+def test_task_spec_parquet_of_tags_or_spans_is_rejected(task: str, change: dict, message: str):
+    entry = load_spec(task).model_dump(exclude_unset=True)
+    scores = change.get("scores", {})
+    for name, keys in scores.items():
+        entry["scores"][name] |= keys
+    with pytest.raises(ValidationError, match=message):
+        TaskSpec.model_validate(entry | {key: value for key, value in change.items() if key != "scores"})
+
+
 @pytest.mark.parametrize("column", ["0", "-1", "1.5", "true", "[a]", "null"])
 @pytest.mark.parametrize("key", ["texts", "label"])
 def test_load_spec_invalid_column_is_rejected_with_readable_message(catalogue: Path, column: str, key: str):

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import pyarrow
 import pytest
+import yaml
+from pyarrow import parquet
 
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.yaml_files import TASK_SOURCES
@@ -14,6 +19,7 @@ from pipeline_src.study.task_spec import load_spec
 from pipeline_src.tasks import download_tasks
 from pipeline_src.tasks.kinds import KINDS, make_task
 from pipeline_src.tasks.made.synthetic import write_task
+from tests.servers import Hub, serving_hub
 from tests.studies import corpus_of
 
 run_tasks = partial(download_tasks.run, corpus=corpus_of(), interpretation=InterpretationParams())
@@ -91,6 +97,95 @@ def test_download_tasks_invalid_line_of_custom_task_is_rejected(
     with pytest.raises(PipelineError, match=message):
         run_tasks(seed=1, task_source="official", tasks=["mine"])
     assert not (project / "data/tasks").exists()
+
+
+REPO = "datasets/cardiffnlp/tweet_eval"
+REVISION = "b3a375baf0f409c77e6bc7aa35102b7b3534f8be"
+TRAIN, DEV = (f"sentiment/{split}-00000-of-00001.parquet" for split in ("train", "validation"))
+
+
+def parquet_of(labels: list[int]) -> bytes:
+    sink = pyarrow.BufferOutputStream()
+    texts = [f"tweet {number}" for number in range(len(labels))]
+    parquet.write_table(pyarrow.table({"text": texts, "label": labels}), sink)
+    return sink.getvalue().to_pybytes()
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A hub with the files of the task in docs/tasks.md."""
+    content = {TRAIN: parquet_of([0, 1, 2, 1]), DEV: parquet_of([2, 0])}
+    with serving_hub({(REPO, REVISION): content}) as hub:
+        hub.use(monkeypatch)
+        yield hub
+
+
+@pytest.fixture
+def hub_task(catalogue: Path, root: Path, project: Path) -> tuple[str, str]:
+    """The two entries of the task ``tweets`` in docs/tasks.md, which the catalogue declares."""
+    page = (root / "docs/tasks.md").read_text(encoding="utf-8")
+    section = page.partition("## A task from Hugging Face's hub")[2]
+    source, spec = re.findall(r"^```yaml\n(.*?)^```", section, re.M | re.S)[:2]
+    (catalogue / "task_sources/tweets.yaml").write_text(source)
+    (catalogue / "tasks/tweets.yaml").write_text(spec)
+    return source, spec
+
+
+@pytest.mark.parametrize("task_source", ["synthetic", "official"])
+def test_download_tasks_documented_hub_task_is_fetched_and_read(hub, hub_task, project: Path, task_source: str) -> None:
+    run_tasks(seed=1, task_source=task_source, tasks=["tweets"])
+    folder = project / "data/tasks/tweets"
+    assert names(folder) == ["dev.parquet", "source.json", "train.parquet"]
+    task = make_task(load_spec("tweets"))
+    assert [example.label for example in task.read(folder / "train.parquet")] == [0, 1, 2, 1]
+    examples = task.read(folder / "dev.parquet", "tweets")
+    assert [(example.texts, example.label) for example in examples] == [(("tweet 0",), 2), (("tweet 1",), 0)]
+    locked = json.loads((project / "sources.lock").read_text())["tweets"]
+    assert locked.keys() == {"train.parquet", "dev.parquet"}
+
+
+def test_download_tasks_interrupted_download_of_hub_task_continues(hub, hub_task, project: Path) -> None:
+    hub.ends_after[TRAIN] = [100]
+    run_tasks(seed=1, task_source="official", tasks=["tweets"])
+    assert [start for path, start, _ in hub.served if path == TRAIN] == [0, 100]
+
+
+def test_download_tasks_changed_file_of_hub_task_is_rejected(hub, hub_task, project: Path) -> None:
+    run_tasks(seed=1, task_source="official", tasks=["tweets"])
+    hub.files[REPO, REVISION][TRAIN] = parquet_of([0, 0])
+    with pytest.raises(PipelineError, match=r"(?s)wrong checksum: train\.parquet.*the publisher changed the file"):
+        run_tasks(seed=1, task_source="official", tasks=["tweets"])
+
+
+@pytest.mark.parametrize(
+    ("content", "change", "message"),
+    [
+        (parquet_of([0, 3]), {}, r"(?s)unknown label: '3'.*train\.parquet:2.*labels are 0, 1, 2"),
+        (
+            parquet_of([0, 1]),
+            {"columns": {"texts": ["tweet"], "label": "label"}},
+            r"(?s)a column is missing: tweet.*columns found: text, label",
+        ),
+        (b"version https://git-lfs.github.com/spec/v1", {}, r"(?s)damaged or not Parquet.*train\.parquet"),
+        (parquet_of([0, 1]), {"train": "train.jsonl"}, r"a file of the task is missing: train\.jsonl"),
+    ],
+)
+def test_download_tasks_hub_task_that_does_not_fit_its_entry_is_rejected(
+    hub, hub_task, catalogue: Path, project: Path, content: bytes, change: dict, message: str
+) -> None:
+    hub.files[REPO, REVISION][TRAIN] = content
+    (catalogue / "tasks/tweets.yaml").write_text(json.dumps(yaml.safe_load(hub_task[1]) | change))
+    with pytest.raises(PipelineError, match=message):
+        run_tasks(seed=1, task_source="official", tasks=["tweets"])
+    assert not (project / "data/tasks").exists()
+
+
+def test_download_tasks_hub_address_without_revision_is_rejected(hub, hub_task, catalogue: Path) -> None:
+    (catalogue / "task_sources/tweets.yaml").write_text(hub_task[0].replace(f"@{REVISION}", ""))
+    message = r"(?s)a hub address is hub:OWNER/DATASET@REVISION/path/of/files"
+    with pytest.raises(PipelineError, match=message) as caught:
+        run_tasks(seed=1, task_source="official", tasks=["tweets"])
+    assert "task_sources/tweets.yaml" in str(caught.value) and not hub.served
 
 
 def test_download_tasks_missing_file_of_custom_task_is_rejected(custom_task: Path, catalogue: Path) -> None:

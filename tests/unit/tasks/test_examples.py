@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.study.task_spec import TaskSpec, load_spec
@@ -59,6 +61,46 @@ def test_read_unlabelled_accepts_every_layout(tmp_path, task, name, content, tex
     examples = read(task, tmp_path, name, content)
     assert [example.texts for example in examples] == texts
     assert all(example.label is None for example in examples)
+
+
+@pytest.mark.parametrize(
+    ("task", "columns", "texts"),
+    [
+        ("sst2", {"sentence": ["one", "two"], "label": [-1, -1]}, [("one",), ("two",)]),
+        ("sst2", {"text": ["one"], "more": [[1]]}, [("one",)]),
+        ("cola", {"sentence": ["one"]}, [("one",)]),
+        ("word_swap", {"text": ["one"]}, [("one",)]),
+        ("mnli", {"text1": ["one"], "text2": ["two"]}, [("one", "two")]),
+    ],
+)
+def test_read_unlabelled_parquet_is_accepted(tmp_path, task, columns, texts):
+    parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
+    examples = read_unlabelled(load_spec(task), tmp_path / "a.parquet")
+    assert [(example.texts, example.label) for example in examples] == [(pair, None) for pair in texts]
+
+
+def test_read_unlabelled_parquet_of_retrieval_keeps_labelled_rows(tmp_path):
+    columns = {"question": ["one", "four"], "sentence": ["two", "five"]}
+    spec = load_spec("qnli_retrieval")
+    parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
+    assert read_unlabelled(spec, tmp_path / "a.parquet")[0].corpus == ("two", "five")
+    labels = {"label": ["entailment", "not_entailment", "entailment"]}
+    rows = {name: [texts[0], "three", texts[1]] for name, texts in columns.items()}
+    parquet.write_table(pyarrow.table(rows | labels), tmp_path / "a.parquet")
+    assert read_unlabelled(spec, tmp_path / "a.parquet")[0].corpus == ("two", "five")
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        ("sst2", r"a column is missing: sentence[\s\S]*a.parquet, columns found: t\n"),
+        ("squad1", r"unsupported file format: .parquet[\s\S]*squad1 reads .json\n?"),
+    ],
+)
+def test_read_unlabelled_parquet_of_another_layout_is_rejected(tmp_path, task, message):
+    parquet.write_table(pyarrow.table({"t": ["one"]}), tmp_path / "a.parquet")
+    with pytest.raises(PipelineError, match=message):
+        read_unlabelled(load_spec(task), tmp_path / "a.parquet")
 
 
 def test_read_unlabelled_txt_example_id_is_line_number(tmp_path):
@@ -119,7 +161,12 @@ def test_read_unlabelled_retrieval_ids_are_replaced_by_texts(tmp_path):
         ("ner", "a.txt", " \n", "empty file"),
         ("sst2", "a.txt", b"one\ncaf\xe9\n", r"not UTF-8: [\s\S]*a.txt:2"),
         ("squad1", "a.json", b'{"data":\n"caf\xe9"}', r"not UTF-8: [\s\S]*a.json:2"),
-        ("sst2", "a.docx", "one\n", r"unsupported file format: .docx[\s\S]*sst2 reads .tsv, .csv, .jsonl, .txt"),
+        (
+            "sst2",
+            "a.docx",
+            "one\n",
+            r"unsupported file format: .docx[\s\S]*sst2 reads .tsv, .csv, .jsonl, .parquet, .txt",
+        ),
         ("sst2", "a", "one\n", "unsupported file format: no suffix"),
         ("swag", "a.txt", "one\n", r"unsupported file format: .txt[\s\S]*swag reads .tsv, .csv, .jsonl"),
         ("squad1", "a.txt", "one\n", r"unsupported file format: .txt[\s\S]*squad1 reads .json"),

@@ -4,7 +4,9 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.study.task_spec import TaskSpec, load_spec
@@ -119,6 +121,19 @@ def test_read_queries_beir_bad_row_is_rejected(tmp_path: Path, file: str, row: s
         opened.write(f"{row}\n")
     with pytest.raises(PipelineError, match=message):
         read_examples(make_spec(BEIR), path, "mine")
+
+
+def test_read_queries_beir_parquet_with_integer_ids_is_read(tmp_path: Path):
+    names = {"file": "pairs.parquet", "corpus": "corpus.parquet", "queries": "queries.parquet"}
+    tables = {
+        "pairs": {"query-id": [7, 7], "corpus-id": [1, 2], "score": [1, 0]},
+        "corpus": {"_id": ["1", "2"], "title": ["t", "t"], "text": ["a", "b"]},
+        "queries": {"_id": ["7"], "text": ["q"]},
+    }
+    for name, columns in tables.items():
+        parquet.write_table(pyarrow.table(columns), tmp_path / f"{name}.parquet")
+    (query,) = read_examples(make_spec(BEIR | names), tmp_path / "pairs.parquet", "mine")
+    assert (query.query, query.corpus, query.relevant) == ("q", ("a", "b"), {0})
 
 
 def test_read_queries_file_without_labelled_pairs_is_rejected(tmp_path: Path):

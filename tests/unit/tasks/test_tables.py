@@ -7,7 +7,9 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.study.task_spec import Columns, Layout, TaskSpec, load_spec
@@ -128,10 +130,20 @@ def read_mine(tmp_path: Path, name: str, suffix: str, content: str | bytes):
     return make_task(mine(name, suffix)).read(path)
 
 
+def parquet_of(**columns: object) -> bytes:
+    sink = pyarrow.BufferOutputStream()
+    parquet.write_table(pyarrow.table(columns), sink)
+    return sink.getvalue().to_pybytes()
+
+
 @pytest.mark.parametrize("suffix", READERS)
 def test_read_every_format_gives_same_examples(tmp_path: Path, suffix: str):
     rows = [("one 'two'", "\u00e9\u2028\u4e2d\U0001f600", "yes"), ("", "b", "no")]
-    examples = read_mine(tmp_path, "classes", suffix, "\ufeff" + FORMATS[suffix](rows))
+    if suffix == ".parquet":
+        content = parquet_of(**dict(zip("aby", zip(*rows, strict=True), strict=True)))
+    else:
+        content = "\ufeff" + FORMATS[suffix](rows)
+    examples = read_mine(tmp_path, "classes", suffix, content)
     assert [(*example.texts, ("no", "yes")[example.label]) for example in examples] == rows
 
 
@@ -192,8 +204,90 @@ def test_read_jsonl_numbers_keep_their_spelling(tmp_path: Path):
     assert [(example.texts, example.label) for example in examples] == [(("2012", "x\ty\nz"), 4.5), (("", ""), 1.0)]
 
 
+@pytest.mark.parametrize(
+    ("labels", "spellings"),
+    [
+        (pyarrow.array([1, 0]), ["0", "1"]),
+        (pyarrow.array([1, 0], pyarrow.uint8()), ["0", "1"]),
+        (pyarrow.array([1.0, 0.0]), ["0.0", "1.0"]),
+        (pyarrow.array(["yes", "no"], pyarrow.large_string()), ["no", "yes"]),
+        (pyarrow.array(["yes", "no"]).dictionary_encode(), ["no", "yes"]),
+    ],
+)
+def test_read_parquet_labels_are_as_spelled_in_the_entry(tmp_path: Path, labels: pyarrow.Array, spellings: list[str]):
+    content = parquet_of(a=["x", "y"], b=pyarrow.array([2012, 7]), y=labels, more=[[1], [2]])
+    (tmp_path / "a.parquet").write_bytes(content)
+    entry = mine("classes", ".parquet").model_dump() | {"labels": spellings}
+    examples = make_task(TaskSpec.model_validate(entry)).read(tmp_path / "a.parquet")
+    assert [(example.texts, example.label) for example in examples] == [(("x", "2012"), 1), (("y", "7"), 0)]
+
+
+def test_read_parquet_choices_are_columns_of_texts(tmp_path: Path):
+    columns = {
+        "sent1": "He sat.",
+        "sent2": "He",
+        "ending0": "ran",
+        "ending1": "ate",
+        "ending2": "sat",
+        "ending3": "slept",
+    }
+    content = parquet_of(**{name: [text] for name, text in columns.items()}, label=[2])
+    (tmp_path / "val.parquet").write_bytes(content)
+    (example,) = read("swag", tmp_path / "val.parquet")
+    assert (example.context, example.endings[2], example.label) == ("He sat.", "He sat", 2)
+
+
+def test_read_parquet_scores_are_numbers(tmp_path: Path):
+    content = parquet_of(a=["x", "y"], b=["x", "y"], y=pyarrow.array([3.75, 5], pyarrow.float32()))
+    assert [example.label for example in read_mine(tmp_path, "number", ".parquet", content)] == [3.75, 5]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ([["x", "y"]], r'a = \["x", "y"\]'),
+        ([{"en": "x"}], r'a = {"en": "x"}'),
+        ([b"\xff"], r'a = "b\'\\\\xff\'"'),
+        ([True], "a = true"),
+        ([None], "a = null"),
+    ],
+)
+def test_read_parquet_column_that_is_no_text_is_rejected_with_row(tmp_path: Path, column: list, value: str):
+    content = parquet_of(a=column, b=["x"], y=["yes"])
+    with pytest.raises(PipelineError, match=rf"a value is not a text or a number: {value}[\s\S]*bad.parquet:1\b"):
+        read_mine(tmp_path, "classes", ".parquet", content)
+
+
+def test_read_parquet_bad_row_is_rejected_with_its_number(tmp_path: Path):
+    texts = ["x", "x", "x"]
+    with pytest.raises(PipelineError, match=r"unknown label: '-1'[\s\S]*bad.parquet:3\b"):
+        read_mine(tmp_path, "ints", ".parquet", parquet_of(a=texts, b=texts, y=[0, 1, -1]))
+    with pytest.raises(PipelineError, match=r"a value is not a text or a number: b = null[\s\S]*bad.parquet:2\b"):
+        read_mine(tmp_path, "ints", ".parquet", parquet_of(a=texts, b=["x", None, "x"], y=[0, 1, 1]))
+
+
+def test_read_parquet_missing_column_is_rejected(tmp_path: Path):
+    names = r"a column is missing: y[\s\S]*bad.parquet, columns found: a, b, z\n"
+    with pytest.raises(PipelineError, match=names):
+        read_mine(tmp_path, "classes", ".parquet", parquet_of(a=["x"], b=["x"], z=["yes"]))
+    with pytest.raises(PipelineError, match=r"a column is missing: 4[\s\S]*a.parquet, columns found: 4, 2\n"):
+        # The columns of CoLA are numbers. Parquet has only names, even if a name is "4".
+        path = tmp_path / "a.parquet"
+        path.write_bytes(parquet_of(**{"4": ["x"], "2": ["1"]}))
+        read("cola", path)
+
+
+def test_read_parquet_without_rows_or_file_is_rejected(tmp_path: Path):
+    with pytest.raises(PipelineError, match=r"no rows in the file: .*bad.parquet"):
+        read_mine(tmp_path, "classes", ".parquet", parquet_of(a=[], b=[], y=[]))
+    with pytest.raises(PipelineError, match=r"the file is damaged or not Parquet[\s\S]*bad.parquet, after row 0"):
+        read_mine(tmp_path, "classes", ".parquet", FORMATS[".jsonl"]([("a", "b", "yes")]))
+    with pytest.raises(PipelineError, match=r"task file not found: .*none.parquet"):
+        read("sst2", tmp_path / "none.parquet")
+
+
 def test_read_unknown_suffix_is_rejected(tmp_path: Path):
-    with pytest.raises(PipelineError, match=r"unsupported file format: \.xlsx[\s\S]*\.tsv, \.csv, \.jsonl"):
+    with pytest.raises(PipelineError, match=r"unsupported file format: \.xlsx[\s\S]*\.tsv, \.csv, \.jsonl, \.parquet"):
         read_mine(tmp_path, "classes", ".xlsx", "")
 
 

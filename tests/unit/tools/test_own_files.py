@@ -25,9 +25,9 @@ GREEK = "Ένα παλιό μύλο είδαμε στο δρόμο.\n".encode("u
 PDF = b"%PDF-1.7\n\x00\x01\x02\xff\xfe binary \x00"
 
 
-def parquet_of(column: str) -> bytes:
+def parquet_of(column: str, **columns: Any) -> bytes:
     sink = pyarrow.BufferOutputStream()
-    parquet.write_table(pyarrow.table({column: ["A mill."]}), sink)
+    parquet.write_table(pyarrow.table({column: ["A mill."], **columns}), sink)
     return sink.getvalue().to_pybytes()
 
 
@@ -138,6 +138,7 @@ def task_of(kind: str, metric: str, suffix: str = ".jsonl", **keys: Any) -> dict
 
 
 CLASSES = task_of("classification", "accuracy", columns={"texts": ["text"], "label": "verdict"}, labels=["bad", "good"])
+IN_PARQUET = CLASSES | {"train": "train.parquet"}
 GOOD_ROW = '{"text": "a fine film", "verdict": "good"}\n'
 TAGS = task_of("tagging", "accuracy", ".txt", columns={"texts": [1], "label": 4}, labels=["O", "B-PER"])
 SPANS = task_of("span", "f1", ".json")
@@ -181,6 +182,17 @@ def test_check_sources_valid_files_are_accepted(study: Callable[..., Study], kin
         (CLASSES, GOOD_ROW.encode() + b'{"text": "a film", "verdict": "fair"}\n', "train.jsonl:2"),
         (CLASSES, b"", "empty file"),
         (CLASSES | {"train": "train.tsv"}, b"text\tlabel\na film\tgood\n", "a column is missing: verdict"),
+        (
+            IN_PARQUET,
+            parquet_of("film"),
+            "a column is missing: text (data/own/mine/train.parquet, columns found: film)",
+        ),
+        (
+            IN_PARQUET,
+            parquet_of("text", verdict=[["good"]]),
+            'a value is not a text or a number: verdict = ["good"] (data/own/mine/train.parquet:1)',
+        ),
+        (IN_PARQUET, GOOD_ROW.encode(), "the file is damaged or not Parquet"),
         (CLASSES | {"train": "train.docx"}, b"PK", "unsupported file format: .docx (data/own/mine/train.docx)"),
         (TAGS, b"Ann B-PER\n", "too few columns: 2 columns, at least 4 are needed (data/own/mine/train.txt:1)"),
         (SPANS, b'{"data": []}', "no questions in the file"),
