@@ -24,6 +24,7 @@ import numpy as np
 
 from pipeline_src.study.task_spec import TaskSpec
 from pipeline_src.tasks.classification import gold_labels
+from pipeline_src.tasks.multilabel import MultiLabel
 from pipeline_src.tasks.retrieval import rank_passages
 from pipeline_src.tasks.tagging import METRICS as TAG_METRICS
 from pipeline_src.tasks.task import Prediction
@@ -125,6 +126,27 @@ def _similarities(limits: tuple[float, float], training: Examples, examples: Exa
     products = vectorizer.transform(first).multiply(vectorizer.transform(second))
     cosines = np.asarray(products.sum(1)).ravel()
     return (low + (high - low) * cosines).clip(low, high).tolist()
+
+
+def _label_sets(spec: TaskSpec, training: Examples, examples: Examples) -> list[list[str]]:
+    from sklearn.feature_extraction import DictVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.multiclass import OneVsRestClassifier
+    from sklearn.pipeline import make_pipeline
+
+    # Two examples without words, with no label and with all, make sure that both states of each label occur.
+    bags = [*(_bag(*example.texts) for example in training), {"empty": 1.0}, {"empty": 1.0}]
+    size = len(spec.labels)
+    labels = np.array([*gold_labels(training), [False] * size, [True] * size])
+    model = make_pipeline(DictVectorizer(), OneVsRestClassifier(LogisticRegression(C=1.0, max_iter=200)))
+    model.fit(bags, labels)
+    log_odds = model.decision_function([_bag(*example.texts) for example in examples])
+
+    # The threshold is the best on the examples themselves, so that models, which have theirs from the first evaluation
+    # set, get no advantage.
+    task = MultiLabel(spec)
+    undecided = {"": task.predict(examples, None, log_odds)}
+    return [row["prediction"] for row in task.decide(examples, undecided)[""]]
 
 
 def _choices(spec: TaskSpec, training: Examples, examples: Examples) -> list[int]:
@@ -254,6 +276,7 @@ def _rankings(spec: TaskSpec, training: Examples, examples: Examples) -> list[li
 # Kind of task -> function that fits a model to the training examples and returns a prediction for each example.
 PREDICT: dict[str, Callable[[TaskSpec, Examples, Examples], list[Any]]] = {
     "classification": _classes,
+    "multilabel": _label_sets,
     "choice": _choices,
     "tagging": _tags,
     "span": _answers,

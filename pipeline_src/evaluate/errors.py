@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
@@ -19,9 +20,12 @@ NUM_WORST = 20
 
 def error_analysis(spec: TaskSpec, example_results: Sequence[ExampleResult]) -> Json:
     matrix = confusion(spec, example_results)
+    classes = class_scores(matrix) if matrix and spec.kind == "classification" else None
+    if spec.kind == "multilabel":
+        classes = label_scores(spec.labels, example_results)
     return {
         "confusion": matrix,
-        "classes": class_scores(matrix) if matrix and spec.kind == "classification" else None,
+        "classes": classes,
         "lengths": by_length(example_results),
         "wrong": sum(result.right < 1 for result in example_results),
         "worst": worst(example_results),
@@ -61,6 +65,18 @@ def class_scores(confusion: Json) -> list[Json]:
             "f1": _percent(2 * correct, support + predicted),
         }
         rows.append(row)
+    return rows
+
+
+def label_scores(labels: Sequence[str], example_results: Sequence[ExampleResult]) -> list[Json]:
+    # Like `class_scores`, for sets of labels: each label has a confusion matrix of its own, without and with the label.
+    sets = [(json.loads(result.gold), json.loads(result.predicted)) for result in example_results]
+    rows = []
+    for label in labels:
+        counts = [[0, 0], [0, 0]]
+        for gold, predicted in sets:
+            counts[label in gold][label in predicted] += 1
+        rows += class_scores({"labels": ["", label], "counts": counts})[1:]
     return rows
 
 

@@ -224,7 +224,8 @@ class TaskRuns:
 
             start = self._imitate_layers(weights, grid.folder / "imitated.safetensors", identity)
             model, loss, epoch = self.trainer.train(weights, point, checkpointer, start, self._main_score)
-            predictions = {eval_set.name: self.trainer.predict(model, eval_set) for eval_set in self.eval_sets}
+            outputs = {eval_set.name: self.trainer.predict(model, eval_set) for eval_set in self.eval_sets}
+            predictions = self.data.task.decide(self.eval_sets[0].examples, outputs)
             scores = self._score(predictions[self.eval_sets[0].name])
             log.info("%s: %s", name, ", ".join(f"{metric} {scores[metric]:.1f}" for metric in metrics))
 
@@ -286,7 +287,10 @@ class TaskRuns:
         return self.data.task.score(eval_set.name, eval_set.examples, predictions)
 
     def _main_score(self, model: BertForTask) -> float:
-        scores = self._score(self.trainer.predict(model, self.eval_sets[0]))
+        first = self.eval_sets[0]
+        outputs = {first.name: self.trainer.predict(model, first)}
+        predictions = self.data.task.decide(first.examples, outputs)
+        scores = self._score(predictions[first.name])
         return scores[self.data.spec.eval_set(None).metrics[0]]
 
     def _imitate_layers(self, weights: str, path: Path, identity: Mapping[str, Any]) -> Path | None:

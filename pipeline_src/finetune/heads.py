@@ -219,7 +219,11 @@ Loss = Callable[[Tensor, TaskBatch], Tensor]
 
 
 def sequence_loss(outputs: Tensor, batch: TaskBatch) -> Tensor:
-    # `outputs`: logits [B, classes], or the values of a regression [B, 1].
+    # `outputs`: logits [B, classes], the values of a regression [B, 1], or for sets of labels, logits [B, labels].
+    if batch.labels.ndim == 2:
+        # The mean over examples and labels. All examples have equally many, so the mean over examples, by which
+        # microbatches are weighted, is the same.
+        return F.binary_cross_entropy_with_logits(outputs.float(), batch.labels)
     if batch.labels.is_floating_point():
         return F.mse_loss(outputs.squeeze(-1).float(), batch.labels)
     return _class_loss(outputs, batch)

@@ -45,8 +45,9 @@ class TaskSettings(Section):
         window_stride: as in ``TaskHyperparameters``; None if the task's texts are not read in windows.
         bilstm: as in ``FinetuneParams``.
         bi_encoder: how the vectors of two texts are compared; None if the two texts are encoded as one sequence.
-        threshold: greatest null score difference at which a question is still answered: the best threshold on the first
-            evaluation set; None if the task has no unanswerable questions.
+        threshold: the best threshold on the first evaluation set: the greatest null score difference at which a
+            question is still answered, or the lowest probability of a predicted label (kind ``multilabel``). None for
+            other tasks.
     """
 
     task: TaskSpec

@@ -46,7 +46,7 @@ def save_task_model(
     head = FIRST_LAST.format(layer=model.output_layer) if model.first_last else ""
     card = finetuned_card(trainer.config, spec.name, card_class, source, training, results, head)
     save_model(folder, model, trainer.config, huggingface_class, data.encoder, card)
-    # If the task has unanswerable questions, `scores` has the best threshold.
+    # If the task has unanswerable questions or sets of labels, `scores` has the best threshold.
     saved = settings.model_copy(update={"threshold": scores.get("threshold")})
     config = read_json(folder / "config.json", dict) | label_names(spec)
     config[SETTINGS] = saved.model_dump(mode="json")
@@ -66,6 +66,8 @@ def label_names(spec: TaskSpec) -> dict[str, Any]:
     }
     if spec.range is not None:
         names["problem_type"] = "regression"
+    if spec.kind == "multilabel":
+        names["problem_type"] = "multi_label_classification"
     return names
 
 

@@ -79,7 +79,7 @@ def task_settings(
     spec: TaskSpec, hyperparameters: TaskHyperparameters, params: FinetuneParams, config: BertConfig
 ) -> TaskSettings:
     # The settings are saved with the model, so that its folder is enough for prediction.
-    has_windows = spec.kind == "classification" and not spec.is_pair and params.teacher == NO_TEACHER
+    has_windows = spec.is_classification and not spec.is_pair and params.teacher == NO_TEACHER
     return TaskSettings(
         task=spec,
         max_length=hyperparameters.max_length,

@@ -41,6 +41,7 @@ SECTIONS = {
 # Kind of task -> name of the measure in `ExampleResult.right` (tasks/task.py).
 RIGHT = {
     "classification": "accuracy",
+    "multilabel": "subset accuracy",
     "choice": "accuracy",
     "tagging": "token accuracy",
     "span": "F1",

@@ -44,7 +44,7 @@ class TaskHyperparameters(Section):
         head_learning_rate: peak learning rate of all weights but the matrices of the blocks: head, pooler, embeddings,
             norms and biases. With it, ``learning_rates`` are those of the matrices alone. Null: one rate for all.
         max_length: maximum number of tokens in a sequence.
-        window_stride: for classification and regression of one text, number of tokens from the start of a window to the
+        window_stride: for labels and numbers of one text, number of tokens from the start of a window to the
             start of the next. A text of more than ``max_length`` tokens is read in such windows, whose outputs are
             averaged. Null: it is cut to ``max_length``. No effect for other tasks, and with a teacher.
         random_baseline: whether to train from random weights too, as a baseline of the score.

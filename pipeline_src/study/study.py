@@ -254,6 +254,9 @@ def _finetune_checks(study: Study) -> Iterator[Check]:
         message = f"{task} is a retrieval task, which supports no LSTM; set bilstm: false and feature_layers: null"
         lstm = finetune.bilstm or finetune.recipe(task).feature_layers
         yield lstm and load_spec(task).kind == "retrieval", "tasks", message
+        message = "class weights are for tasks with one label a text; set this to null"
+        weighted = finetune.recipe(task).class_weights and load_spec(task).kind == "multilabel"
+        yield weighted, f"finetune.per_task.{task}.class_weights", message
     if not taught:
         return
     yield frozen, "finetune.teacher", "a frozen encoder cannot learn from a teacher; set feature_layers: null"

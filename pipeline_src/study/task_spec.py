@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated, Literal, get_args
@@ -15,11 +16,25 @@ from pipeline_src.study.reading import check_block
 from pipeline_src.study.schema import FileName, FilePath, Name, Section
 
 RankMetric = Literal["ndcg_at_10", "recall_at_100", "mrr_at_10"]
-Metric = Literal["accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman", "em", "entity_f1", RankMetric]
+Metric = Literal[
+    "accuracy",
+    "f1",
+    "micro_f1",
+    "macro_f1",
+    "subset_accuracy",
+    "matthews",
+    "pearson",
+    "spearman",
+    "em",
+    "entity_f1",
+    RankMetric,
+]
 # Display names of metrics. A metric that is not listed is displayed by its own name.
 METRIC_TITLES: dict[str, str] = {
     "f1": "F1",
+    "micro_f1": "micro F1",
     "macro_f1": "macro F1",
+    "subset_accuracy": "subset accuracy",
     "matthews": "Matthews",
     "pearson": "Pearson",
     "spearman": "Spearman",
@@ -49,6 +64,8 @@ class Columns(Section):
         label: column of the label. None in a test file.
         choices: columns of the possible endings, one of which is correct (kind ``choice`` only).
         negatives: columns of passages that do not answer the query (kind ``retrieval`` only).
+        labels: kind ``multilabel`` only, in place of ``label``: one column with a JSON list of labels, or a column of 0
+            and 1 (or false and true) for each label, in the order of the task's labels. Empty in a file to predict.
         group: column that groups rows, such as a document id. Confidence intervals resample whole groups.
     """
 
@@ -56,12 +73,14 @@ class Columns(Section):
     label: Column | None = None
     choices: tuple[Column, ...] = ()
     negatives: tuple[Column, ...] = ()
+    # Left out of a dump if empty, so that the models and caches of other kinds of task stay the same.
+    labels: tuple[Column, ...] = Field(default=(), exclude_if=operator.not_)
     group: Column | None = None
 
     @property
     def required(self) -> tuple[Column, ...]:
         # dict.fromkeys removes duplicates, since `group` may be one of the text columns.
-        columns = (*self.texts, *self.choices, *self.negatives, self.label, self.group)
+        columns = (*self.texts, *self.choices, *self.negatives, self.label, *self.labels, self.group)
         return tuple(dict.fromkeys(column for column in columns if column is not None))
 
     @property
@@ -69,7 +88,7 @@ class Columns(Section):
         return all(type(column) is int for column in self.required)
 
     def without_labels(self) -> Columns:
-        return self.model_copy(update={"label": None, "group": None})
+        return self.model_copy(update={"label": None, "labels": (), "group": None})
 
 
 class TestSpec(Section):
@@ -163,7 +182,7 @@ class TaskSpec(Section):
     """
 
     name: Name
-    kind: Literal["classification", "choice", "span", "tagging", "retrieval"]
+    kind: Literal["classification", "multilabel", "choice", "span", "tagging", "retrieval"]
     train: FilePath = "train.tsv"
     scores: dict[Name, EvalSetSpec] = Field(min_length=1)
     columns: Columns | None = None
@@ -223,10 +242,8 @@ class TaskSpec(Section):
     def _check_labels(self) -> None:
         if self.kind in ("choice", "span") and (self.labels or self.range):
             raise ValueError(f"kind {self.kind} has no `labels` and no `range`; leave them out")
-        if self.kind == "tagging" and self.range:
-            raise ValueError("kind tagging has no `range`; leave it out, and list the tags in `labels`")
-        if self.kind == "tagging" and not self.labels:
-            raise ValueError("`labels` is missing: tagging needs the list of tags")
+        if self.kind in ("tagging", "multilabel") and (self.range or not self.labels):
+            raise ValueError(f"kind {self.kind} needs the list of `labels`, and has no `range`")
         if self.kind == "classification" and bool(self.labels) == bool(self.range):
             state = "both are given" if self.labels else "`labels` is missing"
             raise ValueError(
@@ -256,11 +273,19 @@ class TaskSpec(Section):
 
     @model_validator(mode="after")
     def _columns_have_labels(self) -> TaskSpec:
-        if self.kind != "retrieval" and any(columns.label is None for columns in self._declared_columns):
+        allowed = (1, len(self.labels)) if self.kind == "multilabel" else (0,)
+        for columns in self._declared_columns:
+            if len(columns.labels) not in allowed or (columns.labels and columns.label is not None):
+                raise ValueError(
+                    "kind multilabel, and no other, has `labels` in `columns` in place of `label`: one column with a "
+                    "list of labels, or one column for each label"
+                )
+        needs_label = self.kind not in ("multilabel", "retrieval")
+        if needs_label and any(columns.label is None for columns in self._declared_columns):
             raise ValueError("`columns` needs a label column; only a test file has none")
-        if any(test.columns is not None and test.columns.label is not None for test in self._tests):
+        if any(test.columns and (test.columns.label is not None or test.columns.labels) for test in self._tests):
             raise ValueError("a test file has no label column")
-        if self.kind in ("tagging", "retrieval") and self._tests:
+        if self.kind in ("multilabel", "tagging", "retrieval") and self._tests:
             raise ValueError(f"kind {self.kind} does not support a `test` file; remove it")
         if self.columns is not None and not self.header and not self.columns.are_numbers:
             raise ValueError("without a header, columns must be numbers from 1")
@@ -270,6 +295,7 @@ class TaskSpec(Section):
     def _metrics_fit_the_answers(self) -> TaskSpec:
         allowed = {
             "classification": {"pearson", "spearman"} if self.range else {"accuracy", "macro_f1", "matthews"},
+            "multilabel": {"micro_f1", "macro_f1", "subset_accuracy"},
             "choice": {"accuracy"},
             "tagging": {"accuracy", "entity_f1"},
             "span": {"em", "f1"},
@@ -287,9 +313,14 @@ class TaskSpec(Section):
         return self
 
     @property
+    def is_classification(self) -> bool:
+        """True for tasks whose examples are one text or two, labelled as a whole."""
+        return self.kind in ("classification", "multilabel")
+
+    @property
     def is_pair(self) -> bool:
         """True for tasks on pairs of texts (MNLI, STS-B)."""
-        return self.kind == "classification" and self.columns is not None and len(self.columns.texts) == 2
+        return self.is_classification and self.columns is not None and len(self.columns.texts) == 2
 
     def eval_set(self, name: str | None) -> EvalSetSpec:
         if name is None:

@@ -20,7 +20,7 @@ from pipeline_src.tokenizer.special_tokens import read_templates
 UNLABELLED = -1
 
 
-def gold_labels(examples: Sequence[Any]) -> list[float]:
+def gold_labels(examples: Sequence[Any]) -> list[Any]:
     labels = [example.label for example in examples if example.label is not None]
     # Predictions for a test file are submitted, never scored.
     assert len(labels) == len(examples)
@@ -137,7 +137,8 @@ class Classification(LabelledTask):
         return [encode(tokenizer, segment) for segment in texts]
 
     def _labels(self, examples: Sequence[TextExample]) -> np.ndarray:
-        return _label_array(examples, np.float32 if self.spec.range else np.int64)
+        is_float = self.spec.range or self.spec.kind == "multilabel"
+        return _label_array(examples, np.float32 if is_float else np.int64)
 
     def predict(self, examples: Sequence[TextExample], features: Features, outputs: np.ndarray) -> list[Prediction]:
         """Make predictions from a model's outputs.
@@ -155,13 +156,13 @@ class Classification(LabelledTask):
         values = np.clip(outputs[:, 0].astype(float), *self.spec.range)
         return [{"id": example.id, "prediction": float(value)} for example, value in zip(examples, values, strict=True)]
 
-    def label_numbers(self, examples: Sequence[TextExample], predictions: Rows) -> list[float]:
+    def label_numbers(self, examples: Sequence[TextExample], predictions: Rows) -> list[Any]:
         return [self._number(row["prediction"]) for row in self.align(examples, predictions)]
 
-    def label_text(self, number: float) -> str:
+    def label_text(self, number: Any) -> str:
         return f"{number:.3f}" if self.spec.range else self.spec.labels[int(number)]
 
-    def _number(self, value: Any) -> float:
+    def _number(self, value: Any) -> Any:
         if self.spec.range is None:
             if value in self.spec.labels:
                 return self.spec.labels.index(value)

@@ -27,6 +27,7 @@ from pipeline_src.tasks.made.synthetic import write_task
 # Kind of task -> function that returns the texts of an example.
 TEXTS_OF: dict[str, Callable[[Any], Iterable[str]]] = {
     "classification": lambda example: example.texts,
+    "multilabel": lambda example: example.texts,
     "choice": lambda example: (f"{example.context} {ending}" for ending in example.endings),
     "span": lambda example: (example.context, example.question),
     "tagging": lambda example: (" ".join(example.words),),

@@ -14,7 +14,7 @@ import numpy as np
 from pipeline_src.base.counter_rng import derive_seed
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.names import shown
-from pipeline_src.study.task_spec import Columns, Layout, TaskSpec
+from pipeline_src.study.task_spec import Column, Columns, Layout, TaskSpec
 from pipeline_src.tasks.conll import read_sentences
 from pipeline_src.tasks.queries import Query, read_queries
 from pipeline_src.tasks.questions import read_questions
@@ -28,13 +28,14 @@ class TextExample:
     Attributes:
         id: the row's index.
         texts: one text or a pair of texts.
-        label: index of the class, or value of the regression; None in a test file.
+        label: index of the class, value of the regression, or for kind ``multilabel`` whether the text has each label;
+            None in a test file.
         group: key of the examples that are resampled together; None if the example is resampled alone.
     """
 
     id: str
     texts: tuple[str, ...]
-    label: float | None = None
+    label: float | tuple[bool, ...] | None = None
     group: str | None = None
 
 
@@ -92,14 +93,17 @@ def _read_table(
         labels = tuple(str(index) for index in range(len(columns.choices)))
     examples: list[TextExample | ChoiceExample] = []
     for index, (line, fields) in enumerate(read_columns(spec.name, path, layout, counts)):
-        label = None
+        label: Any = None
+        where = f"{path}:{line}"
         if columns.label is not None:
-            label = _label(spec, labels, fields[columns.label], f"{path}:{line}")
+            label = _label(spec, labels, fields[columns.label], where)
+        elif columns.labels:
+            label = _label_set(spec, layout, fields, where)
         texts = tuple(fields[column] for column in columns.texts)
         group = None
         if columns.group:
             group = fields[columns.group] or None
-        if spec.kind == "classification":
+        if spec.is_classification:
             examples.append(TextExample(str(index), texts, label, group))
             continue
         # The second text column is the start of a sentence. Each choice completes this sentence.
@@ -121,6 +125,31 @@ def _label(spec: TaskSpec, labels: tuple[str, ...], text: str, where: str) -> fl
                 return float(text)
         allowed = f"scores lie between {low:g} and {high:g}"
     raise PipelineError("unknown label", repr(text), where=where, hint=f"{allowed}; {FETCH_AGAIN}")
+
+
+# Spellings of no and yes in the column of a label.
+STATES = ("0", "1", "false", "true")
+
+
+def _label_set(spec: TaskSpec, layout: Layout, fields: dict[Column, Any], where: str) -> tuple[bool, ...]:
+    # Returns whether the row has each of the task's labels.
+    columns = layout.columns.labels
+    if len(columns) > 1:
+        has_label = []
+        for column in columns:
+            state = str(fields[column]).lower()
+            has_label.append(_label(spec, STATES, state, f"{where}, column {column}") % 2 == 1)
+        return tuple(has_label)
+    names = fields[columns[0]]
+    if not isinstance(names, list):
+        raise PipelineError(
+            "a value is not a list of labels",
+            shown(names),
+            where=where,
+            hint='write [] or a list such as ["good"] in .jsonl or Parquet, or give a column of 0 and 1 for each label',
+        )
+    indices = {_label(spec, layout.labels, name, where) for name in names}
+    return tuple(index in indices for index in range(len(layout.labels)))
 
 
 def read_unlabelled(spec: TaskSpec, path: Path) -> list[Any]:
@@ -159,7 +188,7 @@ def _formats(spec: TaskSpec) -> list[str]:
         return [".json"]
     if spec.kind == "retrieval":
         return [".json", *(READERS if _table_sets(spec) else ())]
-    return [*READERS, *([".txt"] if spec.kind == "classification" else [])]
+    return [*READERS, *([".txt"] if spec.is_classification else [])]
 
 
 def _table_sets(spec: TaskSpec) -> list[str]:
@@ -214,7 +243,7 @@ def _layouts(spec: TaskSpec, suffix: str) -> list[Layout]:
             layouts.append(spec.layout(name, test=True))
     for eval_set in (*spec.scores, None):
         layouts.append(spec.layout(eval_set))
-    if suffix not in NAMED_FORMATS or spec.kind != "classification":
+    if suffix not in NAMED_FORMATS or not spec.is_classification:
         return layouts
     # Columns of these formats have names, so layouts whose columns are numbers (tables without a header) do not apply.
     named = [layout for layout in layouts if isinstance(layout.columns.texts[0], str)]

@@ -23,7 +23,8 @@ class Features:
         ids: token ids of all sequences, concatenated, int32 [tokens].
         segments: token type ids, int8 [tokens]: 0 for the first segment with its [CLS] and [SEP], 1 for the second.
         cu_seqlens: start of each sequence, then the end of the last sequence, int64 [sequences + 1].
-        labels: int64 [items] for classes, float32 [items] for a regression. For spans int64 [items, 2]: the first and
+        labels: int64 [items] for classes, float32 [items] for a regression, float32 [items, labels] with 0 and 1 for
+            sets of labels. For spans int64 [items, 2]: the first and
             last token, counted from the start of the sequence, or (0, 0) if there is no answer.
         example: index of each item's example, int64 [items]. The windows of a long context are separate items.
         per_item: number of sequences in an item, which gets one prediction. It is the number of choices for multiple

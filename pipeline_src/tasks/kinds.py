@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pipeline_src.study.task_spec import TaskSpec
 from pipeline_src.tasks.classification import Classification, MultipleChoice
+from pipeline_src.tasks.multilabel import MultiLabel
 from pipeline_src.tasks.retrieval import Retrieval
 from pipeline_src.tasks.squad import QuestionAnswering
 from pipeline_src.tasks.tagging import Tagging
@@ -11,6 +12,7 @@ from pipeline_src.tasks.task import Task
 
 KINDS: dict[str, type[Task]] = {
     "classification": Classification,
+    "multilabel": MultiLabel,
     "choice": MultipleChoice,
     "span": QuestionAnswering,
     "tagging": Tagging,

@@ -25,6 +25,9 @@ Array = Any
 
 def majority_score(metric: str, gold: Sequence[Any]) -> float:
     # Returns the metric of the best constant prediction. It is 0 for correlations and entity F1.
+    if np.ndim(gold) == 2:
+        # The constant prediction has the labels of more than half of the examples.
+        return METRICS[metric](gold, [[np.mean(gold, axis=0) > 0.5] * len(gold)]).score()
     if metric == "accuracy":
         return 100.0 * max(Counter(gold).values()) / len(gold)
     if metric == "f1":
@@ -98,23 +101,30 @@ def _count_classes(gold: Sequence[float], systems: Sequence[Sequence[float]]) ->
     return 1 + int(max(map(max, (gold, *systems))))
 
 
-def _macro_f1_statistics(gold: Sequence[float], systems: Sequence[Sequence[float]]) -> BootstrapStatistics:
-    # Macro F1 is the mean F1 of the classes. The sums are the true positives, predictions and gold labels of each
-    # class. As in scikit-learn, the mean leaves out classes that occur neither in the gold labels nor in predictions.
-    classes = _count_classes(gold, systems)
-    one_hot = np.eye(classes)
-    of_gold = one_hot[np.asarray(gold, int)]
-    rows = []
-    for predicted in systems:
-        of_system = one_hot[np.asarray(predicted, int)]
-        rows.append(np.hstack([of_gold * of_system, of_system, of_gold]))
+def _mean_f1_statistics(gold: Any, systems: Any, with_absent: bool) -> BootstrapStatistics:
+    # The mean F1 of the classes. The sums are the true positives, predictions and gold labels of each class.
+    # `gold` and each system: 1 if the example has the class, else 0, [examples, classes].
+    # `with_absent`: whether a class that occurs neither in the gold labels nor in predictions counts, with an F1 of 0.
+    rows = [np.hstack([np.multiply(gold, predicted), predicted, gold]).astype(float) for predicted in systems]
 
     def value(sums: np.ndarray) -> np.ndarray:
         true_positives, predicted, in_gold = np.split(sums, 3, axis=1)
         total = predicted + in_gold
-        counts = total > 0
-        f1 = 2 * true_positives / np.where(counts, total, 1)
+        counts = (total > 0) | with_absent
+        f1 = 2 * true_positives / np.where(total > 0, total, 1)
         return 100.0 * f1.sum(1) / counts.sum(1)
+
+    return BootstrapStatistics(rows, value)
+
+
+def _macro_f1_statistics(gold: Sequence[Any], systems: Sequence[Sequence[Any]]) -> BootstrapStatistics:
+    # As in scikit-learn, absent classes are left out of the mean, but absent labels of label sets count.
+    if np.ndim(gold) == 2:
+        return _mean_f1_statistics(gold, systems, with_absent=True)
+    classes = _count_classes(gold, systems)
+    one_hot = np.eye(classes)
+    of_gold = one_hot[np.asarray(gold, int)]
+    of_systems = [one_hot[np.asarray(predicted, int)] for predicted in systems]
 
     # Each kind of mistake predicts the class `prediction` for an example of the class `label`.
     mistakes = []
@@ -122,7 +132,21 @@ def _macro_f1_statistics(gold: Sequence[float], systems: Sequence[Sequence[float
         gained = one_hot[prediction] - one_hot[label]
         change = np.concatenate([-one_hot[label], gained, np.zeros(classes)])
         mistakes.append(change)
-    return BootstrapStatistics(rows, value, mistakes=np.array(mistakes) if mistakes else None)
+    statistics = _mean_f1_statistics(of_gold, of_systems, with_absent=False)
+    return replace(statistics, mistakes=np.array(mistakes) if mistakes else None)
+
+
+def _micro_f1_statistics(gold: Any, systems: Any) -> BootstrapStatistics:
+    # The sums of all labels are added up, as if they were one.
+    rows = []
+    for predicted in systems:
+        rows.append(np.sum([np.logical_and(gold, predicted), predicted, gold], axis=2, dtype=float).T)
+    return overlap_f1_statistics(rows)
+
+
+def _subset_accuracy_statistics(gold: Any, systems: Any) -> BootstrapStatistics:
+    # A prediction is correct if all of its labels are.
+    return ratio_statistics([np.equal(gold, predicted).all(1) for predicted in systems], yes_no=True)
 
 
 def _matthews_statistics(gold: Sequence[float], systems: Sequence[Sequence[float]]) -> BootstrapStatistics:
@@ -230,10 +254,14 @@ def _ranks(weights: np.ndarray, order: np.ndarray) -> np.ndarray:
     return centred[:, order]
 
 
-METRICS: dict[str, Callable[[Sequence[float], Sequence[Sequence[float]]], BootstrapStatistics]] = {
+# Metric -> function from gold labels and the predictions of each system to the statistics. For sets of labels, both are
+# 0 or 1 for each label, [examples, labels].
+METRICS: dict[str, Callable[[Any, Sequence[Any]], BootstrapStatistics]] = {
     "accuracy": _accuracy_statistics,
     "f1": _f1_statistics,
+    "micro_f1": _micro_f1_statistics,
     "macro_f1": _macro_f1_statistics,
+    "subset_accuracy": _subset_accuracy_statistics,
     "matthews": _matthews_statistics,
     "pearson": _pearson_statistics,
     "spearman": _spearman_statistics,

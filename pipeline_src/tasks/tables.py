@@ -43,7 +43,7 @@ def read_columns(task: str, path: Path, layout: Layout, counts: Counter[str] | N
     missing: list[Column] = []
     # The required columns that are present in rows where another required column is missing.
     available: set[str] = set()
-    for number, fields in READERS[path.suffix](path, required, layout.header, reasons):
+    for number, fields in READERS[path.suffix](path, required, layout.header, reasons, layout.columns.labels):
         if len(fields) == len(required):
             count += 1
             yield number, fields
@@ -92,8 +92,11 @@ def comma_separated(path: Path) -> Iterator[Row]:
             raise PipelineError(problem, error, where=where, hint=FETCH_AGAIN) from None
 
 
-def json_lines(path: Path, required: Sequence[Column], header: bool, counts: Counter[str]) -> Iterator[Record]:
+def json_lines(
+    path: Path, required: Sequence[Column], header: bool, counts: Counter[str], unchecked: Sequence[Column] = ()
+) -> Iterator[Record]:
     # Numbers are returned as text with their original spelling: 1.0 -> "1.0".
+    # `unchecked`: columns whose values need not be texts or numbers, such as lists of labels.
     for number, line in _filled_lines(path):
         where = f"{path}:{number}"
         try:
@@ -106,17 +109,29 @@ def json_lines(path: Path, required: Sequence[Column], header: bool, counts: Cou
             raise PipelineError("a line is not a JSON object", line[:80], where=where, hint=FETCH_AGAIN)
         fields: dict[Column, str] = {column: record[column] for column in required if column in record}
         for column, value in fields.items():
-            reject_surrogates(_spelling(column, value, where), where)
+            if column not in unchecked:
+                reject_surrogates(_spelling(column, value, where), where)
         yield number, fields
 
 
-def parquet_rows(path: Path, required: Sequence[Column], header: bool, counts: Counter[str]) -> Iterator[Record]:
+def parquet_rows(
+    path: Path, required: Sequence[Column], header: bool, counts: Counter[str], unchecked: Sequence[Column] = ()
+) -> Iterator[Record]:
     # Numbers are returned as Python spells them: the integer 1 -> "1", the float 1 -> "1.0". Rows are counted from 1.
+    # `unchecked`: as in `json_lines`. Numbers in lists become texts too.
     if not path.exists():
         raise _no_file(path)
     rows = read_parquet(path, required, missing=partial(_no_column, path))
     for number, record in enumerate(rows, start=1):
-        yield number, {column: _spelling(column, record[str(column)], f"{path}:{number}") for column in required}
+        fields = {}
+        for column in required:
+            value = record[str(column)]
+            if column not in unchecked:
+                value = _spelling(column, value, f"{path}:{number}")
+            elif isinstance(value, list):
+                value = list(map(str, value))
+            fields[column] = value
+        yield number, fields
 
 
 def _spelling(column: Column, value: object, where: str) -> str:
@@ -143,7 +158,12 @@ def reject_surrogates(text: str, where: str) -> None:
 
 
 def _table(
-    rows: Callable[[Path], Iterator[Row]], path: Path, required: Sequence[Column], header: bool, counts: Counter[str]
+    rows: Callable[[Path], Iterator[Row]],
+    path: Path,
+    required: Sequence[Column],
+    header: bool,
+    counts: Counter[str],
+    unchecked: Sequence[Column] = (),
 ) -> Iterator[Record]:
     table = rows(path)
     if header:
@@ -160,7 +180,7 @@ def _table(
         yield number, {column: fields[index] for column, index in indices.items() if index < len(fields)}
 
 
-READERS: dict[str, Callable[[Path, Sequence[Column], bool, Counter[str]], Iterator[Record]]] = {
+READERS: dict[str, Callable[..., Iterator[Record]]] = {
     ".tsv": partial(_table, tab_separated),
     ".csv": partial(_table, comma_separated),
     ".jsonl": json_lines,

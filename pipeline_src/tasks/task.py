@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -75,6 +75,18 @@ class Task(ABC):
     def predict(self, examples: Sequence[Any], features: Features, outputs: np.ndarray) -> list[Prediction]:
         """Turn model outputs into JSON-serialisable predictions, one per example."""
 
+    def decide(self, examples: Sequence[Any], predictions: Mapping[str, Rows]) -> Mapping[str, Rows]:
+        """Choose what a model's predictions need beside its outputs, such as a threshold of probabilities.
+
+        Args:
+            examples: labelled examples of the first evaluation set, on which the choice is made.
+            predictions: evaluation set -> its predictions, the first set first.
+
+        Returns:
+            The predictions that follow from the choice, for all sets.
+        """
+        return predictions
+
     def answers(
         self, examples: Sequence[Any], features: Features, outputs: np.ndarray, threshold: float | None = None
     ) -> list[Prediction]:
@@ -82,7 +94,7 @@ class Task(ABC):
 
         Args:
             threshold: for tasks with unanswerable questions, the greatest null score difference at which a question
-                is still answered.
+                is still answered; for sets of labels, the lowest probability of a predicted label.
         """
         return self.predict(examples, features, outputs)
 

@@ -58,6 +58,26 @@ def test_classification_metrics_equal_sklearn(number: int, right: float):
         check_classes(*classes(seed, number, int(np.random.default_rng(seed).integers(2, 900)), right))
 
 
+@pytest.mark.parametrize("number", [2, 5, 30])
+@pytest.mark.parametrize("right", [0.0, 0.7, 0.95, 1.0])
+def test_label_set_metrics_equal_sklearn(number: int, right: float):
+    """Some labels are rare, so that small sets of examples have none of them."""
+    for seed in range(25):
+        rng = np.random.default_rng([seed, number])
+        size = (int(rng.integers(1, 400)), number)
+        shares = rng.beta(0.5, 2, number)
+        gold = rng.random(size) < shares
+        predicted = np.where(rng.random(size) < right, gold, rng.random(size) < shares)
+        for of_gold, of_predicted in ((gold, predicted), (gold, gold & False), (gold & False, gold & False)):
+            expected = {
+                "micro_f1": sklearn_metrics.f1_score(of_gold, of_predicted, average="micro", zero_division=0),
+                "macro_f1": sklearn_metrics.f1_score(of_gold, of_predicted, average="macro", zero_division=0),
+                "subset_accuracy": sklearn_metrics.accuracy_score(of_gold, of_predicted),
+            }
+            for metric, value in expected.items():
+                assert abs(score(metric, of_gold, of_predicted) / 100 - value) <= EQUAL, metric
+
+
 @pytest.mark.parametrize("digits", [0, 1, 15])  # few digits: many ties
 def test_correlation_metrics_equal_scipy(digits: int):
     for seed in range(25):

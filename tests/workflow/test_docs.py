@@ -247,9 +247,10 @@ def test_docs_custom_task_is_valid() -> None:
     text = (ROOT / "docs/tasks.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```yaml\n(.*?)^```", text, re.M | re.S)
     # tests/unit/tasks/test_download_tasks.py fetches and reads the task of the hub.
-    task, source, retrieval, _, _ = map(yaml.safe_load, blocks)
+    task, source, retrieval, topics, _, _ = map(yaml.safe_load, blocks)
     assert TaskSpec.model_validate({"name": "reviews", **task}).scores["reviews"].test
     assert TaskSpec.model_validate({"name": "nano_nq", **retrieval}).scores["nano_nq"].corpus
+    assert TaskSpec.model_validate({"name": "topics", **topics}).kind == "multilabel"
     assert Source.model_validate(source).files[0].scheme == "file"
 
 

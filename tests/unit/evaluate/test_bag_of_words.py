@@ -2,15 +2,16 @@
 
 import math
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from pipeline_src.evaluate.bag_of_words import applies, predict
-from pipeline_src.study.task_spec import load_spec
+from pipeline_src.study.task_spec import TaskSpec, load_spec
 from pipeline_src.tasks.queries import Query
 
 
-def example(number: int, label: float, *texts: str) -> SimpleNamespace:
+def example(number: int, label: Any, *texts: str) -> SimpleNamespace:
     return SimpleNamespace(id=str(number), texts=texts, label=label)
 
 
@@ -40,6 +41,33 @@ def test_bag_of_words_without_features_predicts_most_frequent_label(texts, label
     training = [example(n, label, text) for n, (text, label) in enumerate(zip(texts, labels, strict=True))]
     (row,) = predict(load_spec("cola"), training, [example(9, 0, "a")])
     assert row == {"id": "9", "prediction": load_spec("cola").labels[1]}
+
+
+TOPICS = TaskSpec.model_validate(
+    {
+        "name": "topics",
+        "kind": "multilabel",
+        "labels": ["sport", "money", "art"],
+        "columns": {"texts": ["text"], "labels": ["topics"]},
+        "scores": {"topics": {"title": "Topics", "file": "dev.jsonl", "metrics": ["subset_accuracy"]}},
+    }
+)
+GOAL, BANK, BOTH, NEITHER = ("goal", (1, 0, 0)), ("bank", (0, 1, 0)), ("goal bank", (1, 1, 0)), ("town", (0, 0, 0))
+
+
+def test_bag_of_words_predicts_every_label_whose_words_are_there():
+    """One training text in ten has a label, and none has the third."""
+    training = [example(n, labels, text) for n, (text, labels) in enumerate([GOAL, BANK, BOTH, *27 * [NEITHER]] * 4)]
+    scored = [example(n, labels, text) for n, (text, labels) in enumerate([NEITHER, BOTH, BANK])]
+    rows = predict(TOPICS, training, scored)
+    assert [row["prediction"] for row in rows] == [[], ["sport", "money"], ["money"]]
+
+
+@pytest.mark.parametrize("texts", [("?", "!"), ("a", "b")])
+def test_bag_of_words_label_of_all_or_no_training_texts_is_constant(texts):
+    training = [example(n, (True, False, False), text) for n, text in enumerate(texts * 5)]
+    (row,) = predict(TOPICS, training, [example(9, (True, False, False), "new")])
+    assert row == {"id": "9", "prediction": ["sport"]}
 
 
 def test_bag_of_words_does_not_apply_to_unanswerable_questions():

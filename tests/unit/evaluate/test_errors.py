@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from itertools import compress
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,6 +49,21 @@ def test_class_scores_equal_sklearn():
     expected = metrics.precision_recall_fscore_support(gold, predicted, labels=labels, zero_division=0.0)
     for key, values in zip(("precision", "recall", "f1", "support"), expected, strict=True):
         assert [row[key] or 0.0 for row in rows] == pytest.approx(values if key == "support" else 100 * values), key
+
+
+def test_label_scores_equal_sklearn():
+    metrics = pytest.importorskip("sklearn.metrics")
+    labels = ("a, b", 'c"', "d", "e")
+    rng = np.random.default_rng(1)
+    gold, predicted = rng.random((2, 60, 4)) < (0.5, 0.3, 0.1, 0.0)
+    texts = [[json.dumps([*compress(labels, row)]) for row in side] for side in (gold, predicted)]
+    spec = SimpleNamespace(kind="multilabel", labels=labels, range=None)
+    analysis = error_analysis(spec, [result(*pair) for pair in zip(*texts, strict=True)])
+    expected = metrics.precision_recall_fscore_support(gold, predicted, zero_division=0.0)
+    for key, values in zip(("precision", "recall", "f1", "support"), expected, strict=True):
+        scores = [row[key] or 0.0 for row in analysis["classes"]]
+        assert scores == pytest.approx(values if key == "support" else 100 * values), key
+    assert [row["label"] for row in analysis["classes"]] == list(labels) and analysis["confusion"] is None
 
 
 def test_class_scores_without_examples_or_predictions_are_none():

@@ -98,6 +98,7 @@ def test_page_first_plot_has_no_unigram_baseline(pictures):
         ("span", None, "F1"),
         ("classification", {}, "accuracy"),
         ("classification", None, "1 − |error| / range"),
+        ("multilabel", None, "subset accuracy"),
         ("choice", None, "accuracy"),
         ("retrieval", None, "nDCG@10"),
     ],
@@ -108,6 +109,16 @@ def test_right_of_names_the_measure_of_each_task_kind(kind, confusion, name):
 
 def test_page_table_by_length_names_its_measure(results):
     assert "Mean F1 by length of the text (synthetic)." in Page(page()).text  # SQuAD's
+
+
+def test_page_of_label_sets_has_scores_of_each_label_and_no_confusion_matrix(results):
+    write_scores(results, [score_row("topics", "micro_f1", 70.0)])
+    details = read_json(results / "tasks/topics.json")
+    details["errors"]["topics"]["confusion"] = None
+    write_json(results / "tasks/topics.json", details | {"kind": "multilabel"})
+    text = Page(page()).text
+    assert "Mean subset accuracy by length of the text." in text and "95.24" not in text and "95.2" in text
+    assert "micro F1" in text and "Confusion matrix" not in text
 
 
 def test_right_of_covers_every_kind_of_task():

@@ -258,6 +258,37 @@ def test_cross_checks_values_that_fit_are_accepted(changes: dict[str, Any]) -> N
     check_study(changed_all(changes))
 
 
+TOPICS = """
+kind: multilabel
+columns: {texts: [text], labels: [topics]}
+labels: [sport, money]
+scores: {topics: {title: Topics, file: dev.jsonl, metrics: [micro_f1]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("key", "changes"),
+    [
+        ("finetune.per_task.topics.class_weights", {"finetune.defaults.class_weights": "balanced"}),
+        ("finetune.per_task.topics.class_weights", {"finetune.per_task.topics": {"class_weights": "balanced"}}),
+        ("finetune.teacher", {"finetune.teacher": "models/teacher"}),
+    ],
+)
+def test_cross_checks_settings_for_one_label_a_text_are_rejected(
+    catalogue: Path, key: str, changes: dict[str, Any]
+) -> None:
+    (catalogue / "tasks/topics.yaml").write_text(TOPICS)
+    study = {"tasks": ["topics"], "finetune.per_task.topics": {}, "interpretation.tags": []}
+    check_study(changed_all(study))
+    with pytest.raises(
+        PipelineError, match="one label a text; set this to null|multilabel task, which supports no"
+    ) as caught:
+        check_study(changed_all(study | changes))
+    assert str(caught.value.value).partition(" = ")[0] == key
+    per_task = {"finetune.per_task.topics": {"class_weights": None}}
+    check_study(changed_all(study | {"finetune.defaults.class_weights": "balanced"} | per_task))
+
+
 def test_check_study_gap_among_phases_is_rejected() -> None:
     with pytest.raises(PipelineError, match="without a gap; not phase1, phase2, phase4"):
         check_study(changed("pretrain.steps.phase4", 5))

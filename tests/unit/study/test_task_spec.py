@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.evaluate.submissions import GLUE
-from pipeline_src.study.task_spec import TaskSpec, load_spec, task_names
+from pipeline_src.study.task_spec import Columns, TaskSpec, load_spec, task_names
 
 
 def test_load_spec_titles_and_submission_files_are_unique():
@@ -59,8 +59,17 @@ def test_load_spec_unknown_task_or_eval_set_is_rejected():
             "{kind: classification, labels: [x, y], columns: {texts: [a], label: b, choices: [c]}}",
             "only kind choice has `choices`",
         ),
-        ("{kind: tagging, columns: {texts: [1], label: 2}}", "`labels` is missing: tagging"),
-        ("{kind: tagging, range: [0, 1], columns: {texts: [1], label: 2}}", "kind tagging has no `range`"),
+        ("{kind: tagging, columns: {texts: [1], label: 2}}", "kind tagging needs the list of `labels`"),
+        ("{kind: tagging, labels: [O, B], range: [0, 1], columns: {texts: [1], label: 2}}", "and has no `range`"),
+        ("{kind: multilabel, columns: {texts: [a], labels: [b]}}", "kind multilabel needs the list of `labels`"),
+        ("{kind: multilabel, labels: [x, y], range: [0, 1], columns: {texts: [a], labels: [b]}}", "has no `range`"),
+        ("{kind: multilabel, labels: [x, y], columns: {texts: [a]}}", "one column for each label"),
+        ("{kind: multilabel, labels: [x, y], columns: {texts: [a], label: b}}", "in place of `label`"),
+        ("{kind: multilabel, labels: [x, y], columns: {texts: [a], label: b, labels: [c]}}", "in place of `label`"),
+        ("{kind: multilabel, labels: [x, y, z], columns: {texts: [a], labels: [b, c]}}", "one column for each label"),
+        ("{kind: multilabel, labels: [x, y], columns: {texts: [a], labels: [b]}}", "macro_f1, micro_f1, subset_acc"),
+        ("{kind: classification, labels: [x, y], columns: {texts: [a], labels: [b]}}", "and no other, has `labels`"),
+        ("{kind: retrieval, columns: {texts: [q, p], labels: [b]}}", "and no other, has `labels`"),
         (
             "{kind: classification, labels: [x, y], columns: {text: [a], label: b}}",
             "allowed here: texts, label, choices",
@@ -119,13 +128,38 @@ def test_load_spec_invalid_column_is_rejected_with_readable_message(catalogue: P
     assert "from 1" in str(caught.value) or "needs a label column" in str(caught.value)
 
 
-def test_load_spec_tagging_test_file_is_rejected(catalogue: Path):
+@pytest.mark.parametrize(
+    ("kind", "column", "metric"), [("tagging", "label: 2", "accuracy"), ("multilabel", "labels: [2]", "micro_f1")]
+)
+def test_load_spec_test_file_of_kind_without_leaderboard_is_rejected(
+    catalogue: Path, kind: str, column: str, metric: str
+):
     test = "test: {file: test.txt, columns: {texts: [1]}, submit: mine.txt}"
-    scores = f"scores: {{mine: {{title: Mine, file: dev.txt, metrics: [accuracy], {test}}}}}"
-    entry = f"{{kind: tagging, labels: [O, B-X], columns: {{texts: [1], label: 2}}, {scores}}}\n"
+    scores = f"scores: {{mine: {{title: Mine, file: dev.txt, metrics: [{metric}], {test}}}}}"
+    entry = f"{{kind: {kind}, labels: [O, B-X], columns: {{texts: [1], {column}}}, {scores}}}\n"
     (catalogue / "tasks/mine.yaml").write_text(entry)
     with pytest.raises(PipelineError, match="does not support a `test` file"):
         load_spec("mine")
+
+
+def test_load_spec_test_file_with_label_columns_is_rejected(catalogue: Path):
+    test = "test: {file: test.tsv, columns: {texts: [a], labels: [b]}, submit: mine.txt}"
+    scores = f"scores: {{mine: {{title: Mine, file: dev.tsv, metrics: [accuracy], {test}}}}}"
+    entry = f"{{kind: classification, labels: [x, y], columns: {{texts: [a], label: b}}, {scores}}}\n"
+    (catalogue / "tasks/mine.yaml").write_text(entry)
+    with pytest.raises(PipelineError, match="a test file has no label column"):
+        load_spec("mine")
+
+
+def test_task_spec_dump_has_label_columns_only_of_multilabel():
+    """A dump is in the config.json of every fine-tuned model, and in the keys of cached features."""
+    assert not any('"labels":[]' in columns.model_dump_json() for columns in map(columns_of, task_names()) if columns)
+    columns = Columns(texts=("a",), labels=("b",))
+    assert Columns.model_validate(columns.model_dump()) == columns and columns.without_labels().required == ("a",)
+
+
+def columns_of(task: str) -> Columns | None:
+    return load_spec(task).columns
 
 
 @pytest.mark.parametrize(

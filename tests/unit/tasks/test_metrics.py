@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from pipeline_src.tasks.metrics import METRICS, majority_score, ratio_statistics
 
+OF_LABEL_SETS = ("micro_f1", "subset_accuracy")
+
 
 def score(metric, gold, predicted):
     return METRICS[metric](gold, [predicted]).score()
@@ -14,7 +16,8 @@ def score(metric, gold, predicted):
 
 def test_statistics_yes_no_is_true_only_for_binary_scores():
     assert METRICS["accuracy"]([0], [[1]]).yes_no
-    assert not any(METRICS[metric]([0, 1], [[1, 1]]).yes_no for metric in METRICS.keys() - {"accuracy"})
+    assert not any(METRICS[metric]([0, 1], [[1, 1]]).yes_no for metric in METRICS.keys() - {"accuracy", *OF_LABEL_SETS})
+    assert [metric for metric in OF_LABEL_SETS if METRICS[metric]([(0, 1)], [[(1, 1)]]).yes_no] == ["subset_accuracy"]
     assert not ratio_statistics([np.array([0.5])]).yes_no  # F1 of answers, reciprocal ranks
 
 

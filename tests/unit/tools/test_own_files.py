@@ -140,6 +140,7 @@ def task_of(kind: str, metric: str, suffix: str = ".jsonl", **keys: Any) -> dict
 CLASSES = task_of("classification", "accuracy", columns={"texts": ["text"], "label": "verdict"}, labels=["bad", "good"])
 IN_PARQUET = CLASSES | {"train": "train.parquet"}
 GOOD_ROW = '{"text": "a fine film", "verdict": "good"}\n'
+TOPICS = task_of("multilabel", "micro_f1", columns={"texts": ["text"], "labels": ["t"]}, labels=["sport", "money"])
 TAGS = task_of("tagging", "accuracy", ".txt", columns={"texts": [1], "label": 4}, labels=["O", "B-PER"])
 SPANS = task_of("span", "f1", ".json")
 CHOICES = task_of("choice", "accuracy", columns={"texts": ["text"], "choices": ["one", "two"], "label": "right"})
@@ -153,6 +154,7 @@ def squad(*questions: dict[str, Any]) -> str:
 
 GOOD_TASKS = {
     "classification": (CLASSES, GOOD_ROW),
+    "multilabel": (TOPICS, '{"text": "a club was sold", "t": ["sport", "money"]}\n{"text": "a town", "t": []}\n'),
     "tagging": (TAGS, "Ann x x B-PER\ncame x x O\n"),
     "span": (SPANS, squad(QUESTION)),
     "choice": (CHOICES, '{"text": "a", "one": "b", "two": "c", "right": 1}\n'),
@@ -194,6 +196,7 @@ def test_check_sources_valid_files_are_accepted(study: Callable[..., Study], kin
         ),
         (IN_PARQUET, GOOD_ROW.encode(), "the file is damaged or not Parquet"),
         (CLASSES | {"train": "train.docx"}, b"PK", "unsupported file format: .docx (data/own/mine/train.docx)"),
+        (TOPICS, b'{"text": "a song", "t": ["music"]}\n', "unknown label: 'music' (data/own/mine/train.jsonl:1)"),
         (TAGS, b"Ann B-PER\n", "too few columns: 2 columns, at least 4 are needed (data/own/mine/train.txt:1)"),
         (SPANS, b'{"data": []}', "no questions in the file"),
         (CHOICES, b'{"text": "a", "one": "b", "two": "c", "right": 3}\n', "unknown label: '3'"),
