@@ -3,6 +3,7 @@
 # make test    the tests, except those that take minutes: make test-slow
 # make lint    style, types, and Snakemake's own checks; make format fixes the style
 # make ablations   the paper's ablations on that study, as queued experiments; one table: make ablations TABLE=table5
+# make release MODEL=models/pretrained/phase2   a model as a folder for a hub, with card, citation and checksums; OUT= names it
 # make bench   measure every claim of speed against its peer; one of them: make bench BENCH=encode
 # make docs    the manual and the docstrings as a site in site/html
 # make lock    write the locks after a change of pyproject.toml; make lock UPGRADE=1 takes the newest versions
@@ -34,7 +35,7 @@ ifneq ($(shell mkdir -p "$${XDG_CACHE_HOME:-$$HOME/.cache}" 2> /dev/null && test
 export XDG_CACHE_HOME := $(CURDIR)/.snakemake/cache
 endif
 
-.PHONY: install study test test-slow lint format ablations bench docs lock identity
+.PHONY: install study test test-slow lint format ablations release bench docs lock identity
 
 install: identity $(VENV)/study-installed
 
@@ -72,6 +73,10 @@ ablations: study
 	$(ABLATE)
 	@dvc queue status
 	@! dvc queue status | grep -qE '(Failed|Queued|Running) *$$'
+
+release: $(if $(MODEL),install)
+	@test -n "$(MODEL)" || { echo "error: no model; name its folder: make release MODEL=models/pretrained/phase2"; exit 1; }
+	@python -m pipeline_src release $(MODEL) $(or $(OUT),release)
 
 bench: $(VENV)/bench-installed
 	python -m benchmarks $(BENCH)

@@ -28,6 +28,8 @@ TOOLS = {
     "plan": ("pipeline_src.tools.plan", "sizes, FLOPs, time and cost of the study before it runs"),
     "show-examples": ("pipeline_src.tools.show_examples", "print pretraining examples as text, with their masks"),
     "export": ("pipeline_src.tools.export", "write a model for other libraries, or examples as Parquet"),
+    "release": ("pipeline_src.tools.release", "write a model as a folder for a hub: card, citation, checksums"),
+    "models": ("pipeline_src.tools.release:models", "print a table of the study's models: scores, SHA-256"),
     "ablations": ("pipeline_src.tools.ablations", "print or queue the paper's ablations as DVC experiments"),
     "import": ("pipeline_src.pretrain.import_model", "import a model in Hugging Face's layout"),
     "predict": ("pipeline_src.tools.predict", "what a fine-tuned model predicts for a file, as lines of JSON"),

@@ -93,7 +93,7 @@ def stage_costs() -> list[dict[str, Any]]:
 
 
 def provenance() -> dict[str, str]:
-    described = _described_commit()
+    described = described_commit()
     commit = described.removesuffix("-dirty")
     versions = [f"Python {platform.python_version()}"]
     for package in PACKAGES:
@@ -112,7 +112,7 @@ def provenance() -> dict[str, str]:
     }
 
 
-def _described_commit() -> str:
+def described_commit() -> str:
     # Returns the commit's hash, with the suffix "-dirty" if tracked files differ from the commit; "" outside git.
     command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:

@@ -17,6 +17,7 @@ from pipeline_src.base.paths import DEFAULT_MODEL, VOCABULARY
 from pipeline_src.base.progress import Progress
 from pipeline_src.examples.token_store import SPLITS
 from pipeline_src.interpret.model import ProbedModel
+from pipeline_src.model.bert import BertConfig
 from pipeline_src.model.hub import CARD, MAX_LENGTH
 from pipeline_src.model.model_card import POOLED, imported_card, sentence_card
 from pipeline_src.model.tokenizer_config import state_inputs
@@ -30,6 +31,9 @@ MODES = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}
 MODEL_OPTIONS: dict[str, Any] = {"model": DEFAULT_MODEL, "pooling": "mean", "normalise": False}
 EXAMPLE_OPTIONS: dict[str, Any] = {"phase": "phase1", "split": "train"}
 OPTIONS = {"sentence-transformers": MODEL_OPTIONS, "parquet": EXAMPLE_OPTIONS}
+# What other libraries do not read (moments of the optimizer, models kept on the way, ELECTRA's generator), and the
+# checksums of a release.
+IGNORED_FILES = shutil.ignore_patterns("training_state", "steps", "generator", "SHA256SUMS")
 MAX_EXAMPLES_PER_FILE = 1 << 16
 # Label of tokens that are not predicted, as in transformers.
 IGNORED = -100
@@ -64,9 +68,13 @@ def main(arguments: argparse.Namespace) -> None:
             raise PipelineError(what, f"--{name}", where=f"--format {kind}", hint="remove the option")
         if value is not None:
             options[name] = value
+    check_new(output)
+    WRITERS[kind](output, **options)
+
+
+def check_new(output: Path) -> None:
     if output.exists():
         raise PipelineError("output folder already exists", output, hint="name a new folder, or remove this one")
-    WRITERS[kind](output, **options)
 
 
 def export_examples(output: Path, phase: str, split: str, per_file: int = MAX_EXAMPLES_PER_FILE) -> None:
@@ -107,11 +115,31 @@ def export_examples(output: Path, phase: str, split: str, per_file: int = MAX_EX
 
 
 def export_model(output: Path, model: Path, pooling: str, normalise: bool) -> None:
+    steps = ["Transformer", "Pooling", *(["Normalize"] if normalise else [])]
+    paths = ["", *(f"{number}_{step}" for number, step in enumerate(steps[1:], 1))]
+    modules = [
+        {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{step}"}
+        for number, (step, path) in enumerate(zip(steps, paths, strict=True))
+    ]
+    modes = {f"pooling_mode_{mode}": name == pooling for name, mode in MODES.items()}
     with atomic_directory(output) as folder:
-        write_sentence_transformers(model, folder, pooling, normalise)
+        config = write_model(model, folder)
+        write_json(folder / "modules.json", modules)
+        max_length = read_json(model / "config.json").get(MAX_LENGTH, config.longest_input)
+        limits = {"max_seq_length": max_length, "do_lower_case": False}
+        write_json(folder / "sentence_bert_config.json", limits)
+        # They are there if the model is such an export.
+        for path in paths[1:]:
+            (folder / path).mkdir(exist_ok=True)
+        pooled = {"word_embedding_dimension": config.hidden_size, **modes}
+        write_json(folder / paths[1] / "config.json", pooled)
+        card = folder / CARD
+        text = sentence_card(card.read_text(encoding="utf-8"), pooling, normalise)
+        card.write_text(text, encoding="utf-8")
 
 
-def write_sentence_transformers(model: Path, folder: Path, pooling: str, normalise: bool) -> None:
+def write_model(model: Path, folder: Path) -> BertConfig:
+    """Copy what other libraries read, and write a card if the model has none."""
     probed = ProbedModel.open(model)
     config = probed.config
     if "encoder" not in config.names.classes:
@@ -121,31 +149,13 @@ def write_sentence_transformers(model: Path, folder: Path, pooling: str, normali
             where=model,
             hint="export another model; this one works with `python -m pipeline_src fill-mask`, `attention`, `inspect`",
         )
-    folder.mkdir(exist_ok=True)
-    for file in model.iterdir():
-        if file.is_file():
-            shutil.copyfile(file, folder / file.name)
+    shutil.copytree(model, folder, ignore=IGNORED_FILES, dirs_exist_ok=True)
     state_inputs(folder, config.longest_input, config.type_vocab_size)
-    steps = ["Transformer", "Pooling", *(["Normalize"] if normalise else [])]
-    paths = ["", *(f"{number}_{step}" for number, step in enumerate(steps[1:], 1))]
-    modules = [
-        {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{step}"}
-        for number, (step, path) in enumerate(zip(steps, paths, strict=True))
-    ]
-    write_json(folder / "modules.json", modules)
-    max_length = read_json(model / "config.json").get(MAX_LENGTH, config.longest_input)
-    write_json(folder / "sentence_bert_config.json", {"max_seq_length": max_length, "do_lower_case": False})
-    for path in paths[1:]:
-        (folder / path).mkdir()
-    modes = {f"pooling_mode_{mode}": name == pooling for name, mode in MODES.items()}
-    write_json(folder / paths[1] / "config.json", {"word_embedding_dimension": config.hidden_size, **modes})
     card = folder / CARD
-    if card.exists():
-        text = card.read_text(encoding="utf-8")
-    else:
+    if not card.exists():
         count = sum(parameter.numel() for parameter in probed.encoder.parameters())
-        text = imported_card(config, count, config.names.classes["encoder"])
-    card.write_text(sentence_card(text, pooling, normalise), encoding="utf-8")
+        card.write_text(imported_card(config, count, config.names.classes["encoder"]), encoding="utf-8")
+    return config
 
 
 WRITERS: dict[str, Callable[..., None]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -22,6 +23,14 @@ def test_citation_version_and_licence_equal_pyproject() -> None:
     assert citation["version"] == PROJECT["version"] and citation["license"] == PROJECT["license"] == "Apache-2.0"
     assert "Version 2.0, January 2004" in (ROOT / "LICENSE").read_text()
     assert "## Unreleased" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_zenodo_metadata_equals_citation_and_pyproject() -> None:
+    zenodo = json.loads((ROOT / ".zenodo.json").read_text())
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    shared = ("title", "version", "license", "keywords")
+    assert {key: zenodo[key] for key in shared} == {key: citation[key] for key in shared}
+    assert [creator["name"] for creator in zenodo["creators"]] == [author["name"] for author in citation["authors"]]
 
 
 def test_ci_matrix_has_every_supported_python_and_platform() -> None:
@@ -76,9 +85,10 @@ def test_contributing_and_changelog_links_exist() -> None:
         ([".venv/torch-installed", "PYTHON=/bin/false"], "is not Python 3.11 to 3.14"),
         ([".venv/torch-installed", "UV=no", "TORCH=cu130"], "needs uv"),
         (["stub/torch-installed", "VENV=stub", "UV=no", "TORCH=installed"], "stub finds no torch"),
+        (["release"], "no model; name its folder: make release MODEL="),
         (["study"], "is no git repository, which DVC needs; use git clone, or here: git init"),
     ],
-    ids=["Python", "uv", "torch", "git"],
+    ids=["Python", "uv", "torch", "release", "git"],
 )
 def test_make_unsupported_setup_is_rejected(tmp_path: Path, arguments: list[str], message: str) -> None:
     for name in ("Makefile", "torch.lock"):

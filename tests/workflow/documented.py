@@ -46,6 +46,8 @@ AFTER_A_STUDY = (
     "python -m pipeline_src export my-examples --format parquet",
     'python -m pipeline_src fill-mask "The cat sat on the [MASK]." --top 5',
     "python -m pipeline_src export my-encoder --format sentence-transformers",
+    "python -m pipeline_src release models/pretrained/phase2 my-release",
+    "python -m pipeline_src models",
     "python -m pipeline_src verify models/pretrained/phase1 models/pretrained/phase2",
     'python -m pipeline_src attention "He is running a company." --output attention.html',
     "python -m pipeline_src inspect page.html",

@@ -1,0 +1,101 @@
+"""Tools ``release`` and ``models``: a model as a folder for a hub, and a table of the study's models."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+from pipeline_src.base.files import atomic_directory, hash_file, read_json, write_json
+from pipeline_src.base.paths import FINETUNED, PRETRAINED
+from pipeline_src.base.yaml_files import ROOT
+from pipeline_src.engine.dvc_lock import LOCK, hashes, parse_entry, split_entries
+from pipeline_src.model.hub import CARD
+from pipeline_src.report.run_page import described_commit
+from pipeline_src.tools.export import check_new, write_model
+
+# Rows of a card: "| step | 1000 |" and "| validation text | mlm_loss | 4.625 |". A fine-tuned model's card has a row
+# finetune_seed below the study's seed: the last one counts. Numbers of examples are no scores.
+VALUE = re.compile(r"^\| (?:finetune_)?([\w.]+) \| ([^|\n]+) \|$", re.MULTILINE)
+SCORE = re.compile(r"^\| (?!training text)(.+) \| (?!examples|predictions)(\w+) \| ([-+.e\d]+) \|$", re.MULTILINE)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=Path, help="folder of a pretrained, fine-tuned or exported model")
+    parser.add_argument("output", type=Path)
+
+
+def main(arguments: argparse.Namespace) -> None:
+    output = arguments.output
+    check_new(output)
+    with atomic_directory(output) as folder:
+        write_model(arguments.model, folder)
+        card = folder / CARD
+        shutil.copyfile(ROOT / "CITATION.cff", folder / "CITATION.cff")
+        about_model = {
+            "title": card.read_text(encoding="utf-8").partition("\n# ")[2].partition("\n")[0],
+            "description": "README.md describes the model.",
+            "upload_type": "other",
+            # Without a licence, Zenodo would publish the weights under CC BY.
+            "license": "notspecified",
+        }
+        write_json(folder / ".zenodo.json", read_json(ROOT / ".zenodo.json") | about_model)
+        write_json(folder / "release.json", describe(arguments.model, card))
+        sums = [
+            f"{hash_file(path)}  {path.relative_to(folder)}\n" for path in sorted(folder.rglob("*")) if path.is_file()
+        ]
+        (folder / "SHA256SUMS").write_text("".join(sums), encoding="utf-8")
+    print(f"hf upload OWNER/NAME {output} .")
+
+
+def describe(model: Path, card: Path) -> dict[str, Any]:
+    """Return what a card says of a model's training and scores, and what dvc.lock says of its inputs.
+
+    Returns:
+        ``step``, ``tokens`` (of all phases, if dvc.lock has them), ``seed``, ``scores`` (evaluation set, name, value),
+        ``commit`` and ``inputs`` (path -> hash).
+    """
+    text = card.read_text(encoding="utf-8")
+    values = dict(VALUE.findall(text))
+    # "2,195,426", or "1.234e+12"
+    tokens = int(float(values.get("tokens", "0").replace(",", "")))
+    inputs = recorded_inputs(model)
+    for path in map(Path, inputs):
+        if path.is_relative_to(PRETRAINED):
+            tokens += describe(path, path / CARD)["tokens"]
+    return {
+        "step": json.loads(values.get("step", "null")),
+        "tokens": tokens,
+        "seed": json.loads(values.get("seed", "null")),
+        "scores": SCORE.findall(text),
+        "commit": described_commit(),
+        "inputs": inputs,
+    }
+
+
+def recorded_inputs(model: Path) -> dict[str, str]:
+    # A kept model, models/pretrained/phase2/steps/1000, is in the output of its stage.
+    output = model.parents[1] if model.parent.name == "steps" else model
+    lock = LOCK.read_text(encoding="utf-8") if LOCK.exists() else ""
+    for entry in split_entries(lock).values():
+        if f"path: {output}\n" in entry.partition("outs:")[2]:
+            return hashes(parse_entry(entry), "deps")
+    return {}
+
+
+def add_models_arguments(parser: argparse.ArgumentParser) -> None:
+    # The tool has no arguments.
+    pass
+
+
+def models(arguments: argparse.Namespace) -> None:
+    print("| model | step | tokens | scores | SHA-256 of the weights |\n| --- | ---: | ---: | --- | --- |")
+    for folder in (PRETRAINED, FINETUNED):
+        for weights in sorted(folder.rglob("model.safetensors")):
+            model = weights.parent
+            record = describe(model, model / CARD)
+            scores = "; ".join(map(" ".join, record["scores"]))
+            print(f"| {model} | {record['step']} | {record['tokens']} | {scores} | {hash_file(weights)} |")
