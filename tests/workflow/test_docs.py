@@ -21,6 +21,7 @@ import pytest
 import yaml
 
 from benchmarks.__main__ import names as benchmark_names
+from catalogue.page import page as data_page
 from pipeline_src import __main__ as command_line
 from pipeline_src.sources.catalogue import Source
 from pipeline_src.study.task_spec import TaskSpec
@@ -220,6 +221,10 @@ def test_docs_machine_yaml_equals_file() -> None:
     """docs/your-cluster.md against machine.yaml, as committed or as it is here."""
     (shown,) = re.findall(r"^```yaml\n(.*?)^```", _text("docs/your-cluster.md"), re.MULTILINE | re.DOTALL)
     assert yaml.safe_load(shown) in map(yaml.safe_load, versions("machine.yaml"))
+
+
+def test_docs_data_page_equals_what_the_catalogue_prints() -> None:
+    assert _text("docs/data.md") == data_page(), "write it again: python -m catalogue.page > docs/data.md"
 
 
 def test_docs_tree_lists_every_folder() -> None:
