@@ -6,7 +6,7 @@
 # make release MODEL=models/pretrained/phase2   a model as a folder for a hub, with card, citation and checksums; OUT= names it
 # make bench   measure every claim of speed against its peer; one of them: make bench BENCH=encode
 # make docs    the manual and the docstrings as a site in site/html
-# make lock    write the locks after a change of pyproject.toml; make lock UPGRADE=1 takes the newest versions
+# make lock    write the locks after a change of pyproject.toml; make lock UPGRADE=1 takes newer versions
 #
 # Each creates .venv first if it is missing, with uv: the one on the PATH, else one that pip installs into .venv/tools,
 # else pip alone (UV=no asks for that). Python 3.11 to 3.14: make study PYTHON=/path/to/python3.
@@ -35,7 +35,7 @@ ifneq ($(shell mkdir -p "$${XDG_CACHE_HOME:-$$HOME/.cache}" 2> /dev/null && test
 export XDG_CACHE_HOME := $(CURDIR)/.snakemake/cache
 endif
 
-.PHONY: install study test test-slow lint format ablations release bench docs lock identity
+.PHONY: install study test test-slow lint format ablations release bench docs lock newest identity
 
 install: identity $(VENV)/study-installed
 
@@ -140,9 +140,15 @@ $(VENV)/%-installed: locks/%.lock | $(VENV)/torch-installed
 	@touch $@ $(if $(filter test bench docs,$*),$(VENV)/study-installed) $(if $(filter bench,$*),$(VENV)/test-installed)
 
 # ---- for maintainers ----
-# The override keeps torch and what only torch needs out of the locks; each lock extends the one before it.
+# The override keeps torch and what only torch needs out of the locks; each lock extends the one before it. A version is
+# taken a week after its upload, as in .github/dependabot.yml: most malicious ones are found and removed by then.
 COMPILE = "$$(cat $(VENV)/uv)" pip compile -q pyproject.toml --universal --python-version 3.11 --no-annotate --no-header \
-  --no-emit-index-url $(if $(UPGRADE),--upgrade) --override <(echo 'torch; python_version < "3"')
+  --no-emit-index-url --exclude-newer '7 days' $(if $(UPGRADE),--upgrade) --override <(echo 'torch; python_version < "3"')
+
+# The engines, torch and transformers as published today, whatever the locks say; `make test` then runs with them.
+newest: $(VENV)/test-installed
+	"$$(cat $(VENV)/uv)" pip install --python $(VENV)/bin/python --upgrade $(if $(TORCH),--torch-backend $(TORCH)) \
+	  dvc snakemake torch transformers
 
 lock: | $(VENV)/test-installed
 	$(COMPILE) -o locks/study.lock

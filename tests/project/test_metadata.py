@@ -15,6 +15,7 @@ import yaml
 from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).resolve().parents[2]
+WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
@@ -40,6 +41,39 @@ def test_ci_matrix_has_every_supported_python_and_platform() -> None:
     expected = {f"3.{minor}" for minor in range(8, 20) if supported.contains(f"3.{minor}")}
     assert {job["python"] for job in jobs if job["os"] == "ubuntu-latest"} == expected
     assert {job["os"].split("-")[0] for job in jobs} == {"ubuntu", "macos"} and any("arm" in job["os"] for job in jobs)
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_workflow_names_actions_by_commit_and_grants_no_more_than_reading(path: Path) -> None:
+    text = path.read_text()
+    used = re.findall(r"uses: (.*)", text)
+    assert [line for line in used if not re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line)] == []
+    workflow = yaml.safe_load(text)
+    assert workflow["permissions"] in ({}, {"contents": "read"})
+    assert all("timeout-minutes" in job for job in workflow["jobs"].values())
+    assert text.count("uses: actions/checkout") == text.count("persist-credentials: false")
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_workflow_with_right_to_write_runs_no_code_of_the_repository(path: Path) -> None:
+    for job in yaml.safe_load(path.read_text())["jobs"].values():
+        if "write" in job.get("permissions", {}).values():
+            assert not any("checkout" in step.get("uses", "") for step in job["steps"])
+
+
+def test_new_versions_wait_a_week_in_dependabot_and_in_locks() -> None:
+    updates = yaml.safe_load((ROOT / ".github/dependabot.yml").read_text())["updates"]
+    assert {update["cooldown"]["default-days"] for update in updates} == {7}
+    assert "--exclude-newer '7 days'" in (ROOT / "Makefile").read_text()
+
+
+def test_snakemake_catalogue_has_what_it_shows() -> None:
+    usage = yaml.safe_load((ROOT / ".snakemake-workflow-catalog.yml").read_text())["usage"]
+    assert usage["software-stack-deployment"] and usage["report"]
+    page = ROOT / "config/README.md"
+    targets = re.findall(r"\]\(([^)#\s]+)", page.read_text())
+    assert targets and all((page.parent / target).exists() for target in targets)
+    assert (ROOT / "workflow/Snakefile").exists()
 
 
 def test_dockerfile_copies_existing_files() -> None:
