@@ -126,13 +126,17 @@ def export_model(output: Path, model: Path, pooling: str, normalise: bool) -> No
         config = write_model(model, folder)
         write_json(folder / "modules.json", modules)
         max_length = read_json(model / "config.json").get(MAX_LENGTH, config.longest_input)
-        limits = {"max_seq_length": max_length, "do_lower_case": False}
-        write_json(folder / "sentence_bert_config.json", limits)
+        write_json(
+            folder / "sentence_bert_config.json",
+            {"max_seq_length": max_length, "do_lower_case": False},
+        )
         # They are there if the model is such an export.
         for path in paths[1:]:
             (folder / path).mkdir(exist_ok=True)
-        pooled = {"word_embedding_dimension": config.hidden_size, **modes}
-        write_json(folder / paths[1] / "config.json", pooled)
+        write_json(
+            folder / paths[1] / "config.json",
+            {"word_embedding_dimension": config.hidden_size, **modes},
+        )
         card = folder / CARD
         text = sentence_card(card.read_text(encoding="utf-8"), pooling, normalise)
         card.write_text(text, encoding="utf-8")
@@ -149,7 +153,7 @@ def write_model(model: Path, folder: Path) -> BertConfig:
             where=model,
             hint="export another model; this one works with `python -m pipeline_src fill-mask`, `attention`, `inspect`",
         )
-    shutil.copytree(model, folder, ignore=IGNORED_FILES, dirs_exist_ok=True)
+    shutil.copytree(model, folder, ignore=IGNORED_FILES, copy_function=shutil.copyfile, dirs_exist_ok=True)
     state_inputs(folder, config.longest_input, config.type_vocab_size)
     card = folder / CARD
     if not card.exists():

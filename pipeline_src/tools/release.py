@@ -34,7 +34,6 @@ def main(arguments: argparse.Namespace) -> None:
     with atomic_directory(output) as folder:
         write_model(arguments.model, folder)
         card = folder / CARD
-        shutil.copyfile(ROOT / "CITATION.cff", folder / "CITATION.cff")
         about_model = {
             "title": card.read_text(encoding="utf-8").partition("\n# ")[2].partition("\n")[0],
             "description": "README.md describes the model.",
@@ -42,11 +41,11 @@ def main(arguments: argparse.Namespace) -> None:
             # Without a licence, Zenodo would publish the weights under CC BY.
             "license": "notspecified",
         }
+        shutil.copyfile(ROOT / "CITATION.cff", folder / "CITATION.cff")
         write_json(folder / ".zenodo.json", read_json(ROOT / ".zenodo.json") | about_model)
         write_json(folder / "release.json", describe(arguments.model, card))
-        sums = [
-            f"{hash_file(path)}  {path.relative_to(folder)}\n" for path in sorted(folder.rglob("*")) if path.is_file()
-        ]
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        sums = [f"{hash_file(path)}  {path.relative_to(folder)}\n" for path in files]
         (folder / "SHA256SUMS").write_text("".join(sums), encoding="utf-8")
     print(f"hf upload OWNER/NAME {output} .")
 
@@ -77,8 +76,8 @@ def describe(model: Path, card: Path) -> dict[str, Any]:
 
 
 def recorded_inputs(model: Path) -> dict[str, str]:
-    # A kept model, models/pretrained/phase2/steps/1000, is in the output of its stage.
-    output = model.parents[1] if model.parent.name == "steps" else model
+    # A kept model, models/pretrained/phase2/steps/1000, is in the output of its stage, models/pretrained/phase2.
+    output = re.sub(r"(pretrained/[^/]+)/.*", r"\1", str(model))
     lock = LOCK.read_text(encoding="utf-8") if LOCK.exists() else ""
     for entry in split_entries(lock).values():
         if f"path: {output}\n" in entry.partition("outs:")[2]:
@@ -98,4 +97,6 @@ def models(arguments: argparse.Namespace) -> None:
             model = weights.parent
             record = describe(model, model / CARD)
             scores = "; ".join(map(" ".join, record["scores"]))
-            print(f"| {model} | {record['step']} | {record['tokens']} | {scores} | {hash_file(weights)} |")
+            print(
+                f"| {model} | {record['step'] or '–'} | {record['tokens']:,} | {scores} | {hash_file(weights)} |",
+            )

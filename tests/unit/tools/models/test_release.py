@@ -173,11 +173,25 @@ def test_models_prints_table_of_pretrained_kept_and_finetuned_models(models, cap
     release.models(None)
     rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
     assert [row[:3] for row in rows] == [
-        ["models/pretrained/phase1", "400", "1000000"],
-        ["models/pretrained/phase2", "1000", "4000000"],
-        ["models/pretrained/phase2/steps/500", "500", "1500000"],
-        ["models/finetuned/mnli/3/kept-model", "None", "4000000"],
+        ["models/pretrained/phase1", "400", "1,000,000"],
+        ["models/pretrained/phase2", "1000", "4,000,000"],
+        ["models/pretrained/phase2/steps/500", "500", "1,500,000"],
+        ["models/finetuned/mnli/3/kept-model", "–", "4,000,000"],
     ]
     assert rows[3][3] == "MNLI-m, dev_matched.tsv accuracy 71.25; MNLI-mm, dev_mismatched.tsv accuracy 70.5"
     weights = models / "pretrained/phase1/model.safetensors"
     assert {row[4] for row in rows} == {hashlib.sha256(weights.read_bytes()).hexdigest()}
+
+
+def test_release_leaves_out_generator_training_state_and_kept_models(models, call):
+    shutil.copytree(models / "pretrained/phase1", models / "pretrained/phase2/generator")
+    call(release, "models/pretrained/phase2", "made")
+    assert [path for path in Path("made").iterdir() if path.is_dir()] == []
+
+
+def test_release_of_read_only_model_succeeds_and_may_be_edited(models, call):
+    """Files that DVC links from its cache are read-only."""
+    for path in (models / "pretrained/phase1").iterdir():
+        path.chmod(0o444)
+    call(release, "models/pretrained/phase1", "made")
+    assert all(path.stat().st_mode & 0o200 for path in Path("made").iterdir())
