@@ -205,9 +205,9 @@ def compile_seconds() -> dict[str, float]:
 
     seconds: defaultdict[str, float] = defaultdict(float)
     for metrics in get_compilation_metrics():
-        place = f"{Path(metrics.co_filename or '').name}:{metrics.co_firstlineno} {metrics.co_name}"
-        seconds[place] += metrics.entire_frame_compile_time_s or 0.0
-    return {place: round(took, 2) for place, took in seconds.items()}
+        function = f"{Path(metrics.co_filename or '').name}:{metrics.co_firstlineno} {metrics.co_name}"
+        seconds[function] += metrics.entire_frame_compile_time_s or 0.0
+    return {function: round(took, 2) for function, took in seconds.items()}
 
 
 def _wait(device: torch.device) -> None:

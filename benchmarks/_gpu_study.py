@@ -75,9 +75,9 @@ def pretraining(session: Session, variant: str) -> None:
     if "plan" not in session.cells():
         first = phase1["steps"]
         steps = REHEARSED_STEPS if session.rehearsal else planned_steps(phase1, session.seconds_left)
-        kept = kept_steps(phase1["tokens"] / first, first, first + steps)
-        _set_pretrain(session, steps={"phase1": first, "phase2": steps}, keep_checkpoint_steps=kept)
-        session.cell("plan", lambda: {"steps": steps, "kept": kept})
+        to_keep = kept_steps(phase1["tokens"] / first, first, first + steps)
+        _set_pretrain(session, steps={"phase1": first, "phase2": steps}, keep_checkpoint_steps=to_keep)
+        session.cell("plan", lambda: {"steps": steps, "kept": to_keep})
     session.cell("phase2", partial(_run_phase, session, "phase2"), variant=variant)
 
 

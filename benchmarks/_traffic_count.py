@@ -62,10 +62,15 @@ def footprint(tensor: Tensor) -> int:
     return count * tensor.element_size()
 
 
+def operator_name(operator: Any) -> str:
+    name: str = operator._schema.name
+    return name.partition("::")[2]
+
+
 def moved_bytes(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> int:
     """Return how many bytes a call of an ATen operator reads and writes. Views move none."""
     schema = operator._schema
-    name = schema.name.partition("::")[2]
+    name = operator_name(operator)
     given = [part for part in tree_leaves((args, kwargs)) if isinstance(part, Tensor)]
     results = [part for part in tree_leaves(result) if isinstance(part, Tensor)]
     if not schema.name.startswith("aten::") or name in ALLOCATIONS:
@@ -107,8 +112,7 @@ class Traffic(TorchDispatchMode):
         kwargs = kwargs or {}
         result = operator(*args, **kwargs)
         if not self.is_paused:
-            name = operator._schema.name.partition("::")[2]
-            self.add(KINDS.get(name, OTHERS), moved_bytes(operator, args, kwargs, result))
+            self.add(KINDS.get(operator_name(operator), OTHERS), moved_bytes(operator, args, kwargs, result))
         return result
 
     def add(self, kind: str, number: int) -> None:
