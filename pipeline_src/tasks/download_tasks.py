@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, compress
 from pathlib import Path
 from typing import Any
 
@@ -73,10 +73,12 @@ def run(
                 write_task(task, folder / task, seed)
                 describe(f"synthetic-{task}", ABOUT_SYNTHETIC, folder / task)
             try:
-                check_task(task, folder / task)
+                unlearnable = check_task(task, folder / task)
             except PipelineError as error:
                 _, files = obtained.get(task, (None, []))
                 raise with_local_paths(error, folder / task, files) from None
+            if unlearnable is not None:
+                log.warning("%s", unlearnable)
     fetched = [task for task in tasks if origins[task] == "fetched"]
     removed_for = fetched if corpus.decontaminate == "remove" else []
     removed: list[tuple[str, str]] = []
@@ -115,11 +117,48 @@ def evaluation_texts(task: str, folder: Path) -> list[str]:
     return list(texts)
 
 
-def check_task(task: str, folder: Path) -> None:
-    """Read every file of a task as fine-tuning does, to find errors before any training."""
+def check_task(task: str, folder: Path) -> PipelineError | None:
+    """Read every file of a task as fine-tuning does, to find errors before any training.
+
+    Returns:
+        What is wrong but stops nothing: labels that no training example has. None if there are none.
+    """
     spec = load_spec(task)
-    for file, eval_set, is_test in ((spec.train, None, False), *evaluation_files(spec, folder)):
-        if not (folder / file).exists():
-            hint = f"add it to {TASK_SOURCES}/{task}.yaml, or fix its name in {TASK_SPECS}/{task}.yaml"
-            raise PipelineError("a file of the task is missing", file, where=f"task {task}", hint=hint)
-        read_examples(spec, folder / file, eval_set, is_test)
+    training = _read_file(spec, folder, spec.train, None, False)
+    for file, eval_set, is_test in evaluation_files(spec, folder):
+        _read_file(spec, folder, file, eval_set, is_test)
+    return _unlearnable(spec, training, folder / spec.train)
+
+
+def _read_file(spec: TaskSpec, folder: Path, file: str, eval_set: str | None, test: bool) -> list[Any]:
+    if not (folder / file).exists():
+        hint = f"add it to {TASK_SOURCES}/{spec.name}.yaml, or fix its name in {TASK_SPECS}/{spec.name}.yaml"
+        raise PipelineError("a file of the task is missing", file, where=f"task {spec.name}", hint=hint)
+    return read_examples(spec, folder / file, eval_set, test)
+
+
+def _unlearnable(spec: TaskSpec, training: Sequence[Any], path: Path) -> PipelineError | None:
+    occurring: set[str] = set()
+    unlabelled = 0
+    for example in training:
+        labels = _labels_of(spec, example)
+        occurring.update(labels)
+        unlabelled += not labels
+    if spec.kind == "multilabel":
+        log.info("%s: %d of %d texts have no label, as they may", path, unlabelled, len(training))
+    missing = [name for name in spec.labels if name not in occurring]
+    if not missing:
+        return None
+    hint = f"add examples of it, or remove it from {TASK_SPECS}/{spec.name}.yaml; no model will learn to predict it"
+    return PipelineError("a label has no training example", ", ".join(missing), where=path, hint=hint)
+
+
+def _labels_of(spec: TaskSpec, example: Any) -> Sequence[str]:
+    # Returns the labels of an example. Only some kinds of task have labels.
+    if not spec.labels:
+        return ()
+    if spec.kind == "tagging":
+        return example.tags
+    if spec.kind == "multilabel":
+        return [*compress(spec.labels, example.label)]
+    return [spec.labels[example.label]]

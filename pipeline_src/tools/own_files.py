@@ -28,7 +28,9 @@ def find_wrong(study: Study) -> Iterator[WrongFile]:
             continue
         try:
             if name in study.tasks:
-                _check_files(name, source, partial(check_task, name))
+                unlearnable = _check_files(name, source, partial(check_task, name))
+                if unlearnable is not None:
+                    yield WrongFile(unlearnable, stops=False)
             else:
                 _check_files(name, source, _read_pairs)
         except PipelineError as error:
@@ -44,15 +46,17 @@ def _is_own(source: Source) -> bool:
     return all(file.scheme == "file" for file in source.files)
 
 
-def _check_files(name: str, source: Source, read: Callable[[Path], object]) -> None:
+def _check_files(name: str, source: Source, read: Callable[[Path], PipelineError | None]) -> PipelineError | None:
+    # Returns what `read` returns: what is wrong but does not stop the study.
     obtained = obtain(name, source)
     with TemporaryDirectory() as temporary:
         folder = Path(temporary, name)
         fill_folder(name, source, obtained, folder)
         try:
-            read(folder)
+            doubt = read(folder)
         except PipelineError as error:
             raise with_local_paths(error, folder, obtained) from None
+    return doubt and with_local_paths(doubt, folder, obtained)
 
 
 def _read_pairs(folder: Path) -> None:

@@ -99,6 +99,39 @@ def test_download_tasks_invalid_line_of_custom_task_is_rejected(
     assert not (project / "data/tasks").exists()
 
 
+MULTILABEL = """
+kind: multilabel
+columns: {texts: [text], labels: [topics]}
+labels: [sport, money]
+train: train.jsonl
+scores: {mine: {title: Mine, file: dev.jsonl, metrics: [micro_f1]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("spec", "train", "messages"),
+    [
+        (None, [ROW], ["a label has no training example: 0"]),
+        (
+            MULTILABEL,
+            ['{"text": "a", "topics": []}\n', '{"text": "b", "topics": ["money"]}\n'],
+            ["1 of 2 texts have no label", "a label has no training example: sport"],
+        ),
+    ],
+)
+def test_download_tasks_labels_that_do_not_occur_are_logged(
+    custom_task: Path, catalogue: Path, caplog, spec: str | None, train: list[str], messages: list[str]
+) -> None:
+    if spec is not None:
+        (catalogue / "tasks/mine.yaml").write_text(spec)
+    for name in ("train", "dev"):
+        (custom_task / f"{name}.jsonl").write_text("".join(train))
+    with caplog.at_level("INFO"):
+        run_tasks(seed=1, task_source="official", tasks=["mine"])
+    for message in messages:
+        assert message in caplog.text
+
+
 REPO = "datasets/cardiffnlp/tweet_eval"
 REVISION = "b3a375baf0f409c77e6bc7aa35102b7b3534f8be"
 TRAIN, DEV = (f"sentiment/{split}-00000-of-00001.parquet" for split in ("train", "validation"))

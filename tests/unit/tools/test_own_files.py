@@ -153,7 +153,7 @@ def squad(*questions: dict[str, Any]) -> str:
 
 
 GOOD_TASKS = {
-    "classification": (CLASSES, GOOD_ROW),
+    "classification": (CLASSES, GOOD_ROW + GOOD_ROW.replace("good", "bad")),
     "multilabel": (TOPICS, '{"text": "a club was sold", "t": ["sport", "money"]}\n{"text": "a town", "t": []}\n'),
     "tagging": (TAGS, "Ann x x B-PER\ncame x x O\n"),
     "span": (SPANS, squad(QUESTION)),
@@ -209,6 +209,22 @@ def test_check_sources_wrong_task_file_is_named(
     finding = find(study, task, train, GOOD_TASKS[task["kind"]][1])
     assert finding.state == PROBLEM and message in finding.message and f"{TASK}/train." in finding.message
     assert finding.hint and not list(Path("data").glob("[!o]*"))
+
+
+@pytest.mark.parametrize(
+    ("task", "train", "missing"),
+    [
+        (CLASSES, GOOD_ROW, "bad"),
+        (TOPICS, '{"text": "a town", "t": []}\n', "sport, money"),
+        (TAGS, "came x x O\n", "B-PER"),
+    ],
+)
+def test_check_sources_label_without_training_example_is_named(
+    study: Callable[..., Study], task: dict[str, Any], train: str, missing: str
+) -> None:
+    finding = find(study, task, train.encode(), GOOD_TASKS[task["kind"]][1])
+    message = f"a label has no training example: {missing} ({TASK / task['train']})"
+    assert (finding.state, finding.message) == (WARNING, message)
 
 
 def test_check_sources_missing_file_is_named(study: Callable[..., Study]) -> None:
