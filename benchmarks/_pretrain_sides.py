@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from pipeline_src.base.registry import architecture_spec
 from pipeline_src.model.bert import BertConfig, compile_parts, load_architecture
 from pipeline_src.model.hub import save_tensors
+from pipeline_src.model.losses import IGNORE_INDEX
 from pipeline_src.pretrain.data import DataShard, PretrainingBatch, TensorBatch
 from pipeline_src.pretrain.objective import PretrainingObjective, load_objective
 from pipeline_src.study.machine import Precision
@@ -50,8 +51,6 @@ MASK_PROB = 0.15
 NARROW = 128
 # Parts of the model that transformers does not have.
 NOT_THERE = ("mask_decoder",)
-# The label that transformers' loss ignores.
-UNLABELLED = -100
 STEPS_FOR_MEMORY = 2
 # More steps than any run has.
 FOREVER = 1 << 30
@@ -90,7 +89,7 @@ class Batch:
         def pad(tokens: Tensor) -> Tensor:
             return torch.zeros(keep.shape, dtype=torch.int64).masked_scatter(keep, tokens)
 
-        labels = torch.full((keep.numel(),), UNLABELLED).index_copy(0, rectangle, flat.labels)
+        labels = torch.full((keep.numel(),), IGNORE_INDEX).index_copy(0, rectangle, flat.labels)
         padded = {
             "input_ids": pad(flat.ids),
             "token_type_ids": pad(flat.segments),

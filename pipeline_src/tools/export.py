@@ -19,6 +19,7 @@ from pipeline_src.examples.token_store import SPLITS
 from pipeline_src.interpret.model import ProbedModel
 from pipeline_src.model.bert import BertConfig
 from pipeline_src.model.hub import CARD, MAX_LENGTH
+from pipeline_src.model.losses import IGNORE_INDEX
 from pipeline_src.model.model_card import POOLED, imported_card, sentence_card
 from pipeline_src.model.tokenizer_config import state_inputs
 from pipeline_src.study.study import load_study
@@ -35,8 +36,6 @@ OPTIONS = {"sentence-transformers": MODEL_OPTIONS, "parquet": EXAMPLE_OPTIONS}
 # checksums of a release.
 IGNORED_FILES = shutil.ignore_patterns("training_state", "steps", "generator", "SHA256SUMS")
 MAX_EXAMPLES_PER_FILE = 1 << 16
-# Label of tokens that are not predicted, as in transformers.
-IGNORED = -100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -102,7 +101,7 @@ def export_examples(output: Path, phase: str, split: str, per_file: int = MAX_EX
         for start in range(0, len(examples), per_file):
             stop = min(start + per_file, len(examples))
             batch = examples.batch(np.arange(start, stop))
-            labels = np.full_like(batch.ids, IGNORED)
+            labels = np.full_like(batch.ids, IGNORE_INDEX)
             labels[batch.predicted + examples.collator.label_shift] = batch.labels
             flat = {"input_ids": batch.ids, "token_type_ids": batch.segments, "labels": labels}
             bounds = batch.cu_seqlens[1:-1]
