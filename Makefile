@@ -6,6 +6,7 @@
 # make release MODEL=models/pretrained/phase2   a model as a folder for a hub, with card, citation and checksums; OUT= names it
 # make bench   measure every claim of speed against its peer; one of them: make bench BENCH=encode
 # make docs    the manual and the docstrings as a site in site/html
+# make newest  today's DVC, Snakemake, torch and transformers into .venv, whatever the locks say
 # make lock    write the locks after a change of pyproject.toml; make lock UPGRADE=1 takes newer versions
 #
 # Each creates .venv first if it is missing, with uv: the one on the PATH, else one that pip installs into .venv/tools,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field
 
 from pipeline_src.study.pretrain import Optimizer
 from pipeline_src.study.schema import NO_TEACHER, ListedOnce, Name, Number, Section
@@ -97,16 +97,6 @@ class TaskHyperparameters(Section):
     layer_epochs: int = Field(default=20, ge=0, le=1_000_000)
     layer_learning_rate: float = Field(default=5e-5, gt=0, le=1)
     num_augmentations: int = Field(default=0, ge=0, le=1000)
-
-    @model_validator(mode="after")
-    def _windows_leave_no_gap(self) -> TaskHyperparameters:
-        room = self.max_length - SPECIAL_TOKENS
-        if self.window_stride is not None and self.window_stride > room:
-            raise ValueError(
-                f"window_stride is {self.window_stride}, but a window has {room} tokens of the text; set it to at most "
-                f"{room}, so that no token is left out"
-            )
-        return self
 
     def starting_from(self, weights: str) -> TaskHyperparameters:
         grid: dict[str, Any] = {"random_learning_rates": None, "random_epochs": None}

@@ -16,7 +16,7 @@ from pipeline_src.base.names import shown
 from pipeline_src.base.registry import architecture_spec, member_names, objective_spec
 from pipeline_src.base.yaml_files import MODELS, SOURCES, TASK_SPECS, entry_names
 from pipeline_src.study.data import CorpusParams, ExamplesParams, VocabularyParams, WordVectorsParams
-from pipeline_src.study.finetune import FinetuneParams, TaskHyperparameters
+from pipeline_src.study.finetune import SPECIAL_TOKENS, FinetuneParams, TaskHyperparameters
 from pipeline_src.study.interpretation import InterpretationParams
 from pipeline_src.study.model import ModelParams
 from pipeline_src.study.pretrain import ObjectivesParams, PretrainParams
@@ -242,6 +242,12 @@ def _finetune_checks(study: Study) -> Iterator[Check]:
         yield recipe.head_learning_rate and no_blocks, f"{key}.head_learning_rate", message
         message = "only select: best scores the epochs on the development set; set that, or this to null"
         yield recipe.patience and recipe.select != "best", f"{key}.patience", message
+        room = recipe.max_length - SPECIAL_TOKENS
+        message = (
+            f"a window of max_length {recipe.max_length} has {room} tokens of the text; set this to at most {room}, so "
+            "that no token is left out"
+        )
+        yield recipe.window_stride and recipe.window_stride > room, f"{key}.window_stride", message
 
     taught = finetune.teacher != NO_TEACHER
     message = (

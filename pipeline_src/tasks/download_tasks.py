@@ -138,6 +138,9 @@ def _read_file(spec: TaskSpec, folder: Path, file: str, eval_set: str | None, te
 
 
 def _unlearnable(spec: TaskSpec, training: Sequence[Any], path: Path) -> PipelineError | None:
+    # The labels of a retrieval task only say which of its rows are pairs of a query and its passage.
+    if not spec.labels or spec.kind == "retrieval":
+        return None
     occurring: set[str] = set()
     unlabelled = 0
     for example in training:
@@ -154,9 +157,7 @@ def _unlearnable(spec: TaskSpec, training: Sequence[Any], path: Path) -> Pipelin
 
 
 def _labels_of(spec: TaskSpec, example: Any) -> Sequence[str]:
-    # Returns the labels of an example. Only some kinds of task have labels.
-    if not spec.labels:
-        return ()
+    # Returns the labels of an example.
     if spec.kind == "tagging":
         return example.tags
     if spec.kind == "multilabel":

@@ -28,9 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file",
         type=Path,
-        help="examples in the format of the task's files, labels not needed; for classification also texts: one a "
-        "line in a .txt, two with a tab between them, or lines of JSON, or Parquet; - reads such lines of text from "
-        "standard input",
+        help="examples in the format of the task's files, labels not needed; for classification and multilabel also "
+        "texts: one a line in a .txt, two with a tab between them, or lines of JSON, or Parquet; - reads such lines of "
+        "text from standard input",
     )
     parser.add_argument("--seed", default="1", help="seed of the fine-tuning (default 1)")
     parser.add_argument("--model", type=Path, help=f"folder (default {finetuned_model('TASK', 'SEED')})")

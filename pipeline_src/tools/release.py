@@ -25,7 +25,7 @@ SCORE = re.compile(r"^\| (?!training text)(.+) \| (?!examples|predictions)(\w+) 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, help="folder of a pretrained, fine-tuned or exported model")
-    parser.add_argument("output", type=Path)
+    parser.add_argument("output", type=Path, help="folder to write, which must not exist yet")
 
 
 def main(arguments: argparse.Namespace) -> None:

@@ -149,6 +149,16 @@ def test_site_repository_link_has_no_password(tmp_path: Path, remote: str, addre
     assert config["project"]["repo_url"] == address and config["project"]["site_name"]
 
 
+def test_site_navigation_has_every_page_that_exists_and_no_other() -> None:
+    """zensical finds dead links in pages, but not in the navigation."""
+    nav = [page for section in tomllib.loads(_text("zensical.toml"))["project"]["nav"] for page in section.values()]
+    listed = {name for pages in nav for name in (pages if isinstance(pages, list) else [pages])}
+    manual = {path.name for path in (ROOT / "docs").glob("*.md")}
+    package = {f"api/{path.parent.name}.md" for path in (ROOT / "pipeline_src").glob("*/__init__.py")}
+    other = {"index.md", "lab/README.md", "CHANGELOG.md", "CONTRIBUTING.md", "catalogue.md"}
+    assert listed == manual | package | other
+
+
 def test_readme_filled_masks_equal_recorded_ones() -> None:
     """README.md against results/filled_masks.json, as committed or as it is here; by rank, not by digits."""
     examples = re.findall(r'\*\*(\w+)\*\*\s+for\s+"([^"]*)"', _text("README.md"))

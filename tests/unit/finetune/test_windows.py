@@ -8,14 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 
 from pipeline_src.finetune.finetune import TaskData
 from pipeline_src.finetune.heads import LOSSES
 from pipeline_src.finetune.predict import load
 from pipeline_src.finetune.task_data import TaskBatch, make_batch, training_batches
 from pipeline_src.finetune.task_trainer import TaskObjective, TaskTrainer, load_task_config, task_settings
-from pipeline_src.study.finetune import TaskHyperparameters
 from pipeline_src.study.machine import Machine
 from pipeline_src.study.task_spec import load_spec
 from tests.unit.finetune.conftest import MODEL, fine_tune, make_params, predictions
@@ -116,12 +114,6 @@ def test_window_stride_has_no_effect_on_pairs_and_short_texts(study):
     cut = trainer_and_data(max_length=80, window_stride=None)[1].training()
     assert np.array_equal(long_enough.ids, cut.ids) and np.array_equal(long_enough.cu_seqlens, cut.cu_seqlens)
     assert np.array_equal(long_enough.lengths, cut.lengths) and long_enough.items == cut.items
-
-
-def test_window_stride_beyond_window_is_rejected():
-    assert TaskHyperparameters(max_length=64, window_stride=62).window_stride == 62
-    with pytest.raises(ValidationError, match="window_stride is 63, but a window has 62 tokens of the text"):
-        TaskHyperparameters(max_length=64, window_stride=63)
 
 
 def test_config_of_fine_tuned_model_has_window_stride(study):

@@ -199,6 +199,11 @@ ROTARY = {"model.architecture": "modernbert", "model.global_rope_theta": 10_000.
             "finetune.per_task.rte.patience",
             {"finetune.defaults.select": "best", "finetune.per_task.rte": {"patience": 2, "select": "last"}},
         ),
+        ("finetune.defaults.window_stride", {"finetune.defaults.window_stride": 63}),
+        (
+            "finetune.per_task.rte.window_stride",
+            {"finetune.defaults.max_length": 32, "finetune.per_task.rte": {"window_stride": 31}},
+        ),
         (
             "finetune.per_task.rte.reinit_layers",
             {"finetune.per_task.rte": {"reinit_layers": 1}, "model.architecture": "albert"},
@@ -251,6 +256,7 @@ def test_cross_checks_schedule_longer_than_training_is_rejected_with_both_number
         {"finetune.teacher": "models/teacher", "tasks": ["cola", "stsb", "mnli"], "interpretation.tags": []},
         {"pretrain.objective": "electra", "model.architecture": "electra", "model.embedding_size": 64},
         {"pretrain.init_from": MINILM, "vocabulary.kind": "given", "vocabulary.num_added_tokens": 9},
+        {"finetune.defaults.max_length": 512, "finetune.per_task.rte": {"window_stride": 510}},
         {"pretrain.init_from": "hub:acme/tiny@main", "finetune.model": "hub:acme/tiny@v1.0", **GIVEN},
     ],
 )

@@ -152,12 +152,22 @@ def squad(*questions: dict[str, Any]) -> str:
     return json.dumps({"data": [{"paragraphs": [{"context": "A miller.", "qas": list(questions)}]}]})
 
 
+LABELLED_QUERIES = task_of(
+    "retrieval",
+    "mrr_at_10",
+    columns={"texts": ["query", "passage"], "label": "answers"},
+    labels=["no", "yes"],
+)
 GOOD_TASKS = {
     "classification": (CLASSES, GOOD_ROW + GOOD_ROW.replace("good", "bad")),
     "multilabel": (TOPICS, '{"text": "a club was sold", "t": ["sport", "money"]}\n{"text": "a town", "t": []}\n'),
     "tagging": (TAGS, "Ann x x B-PER\ncame x x O\n"),
     "span": (SPANS, squad(QUESTION)),
     "choice": (CHOICES, '{"text": "a", "one": "b", "two": "c", "right": 1}\n'),
+    "retrieval with labels": (
+        LABELLED_QUERIES,
+        """{"query": "q", "passage": "p", "answers": "yes"}\n{"query": "r", "passage": "s", "answers": "yes"}\n""",
+    ),
     "retrieval": (QUERIES, '{"query": "q", "passage": "p"}\n{"query": "r", "passage": "s"}\n'),
 }
 
