@@ -26,8 +26,8 @@ Array = Any
 def majority_score(metric: str, gold: Sequence[Any]) -> float:
     # Returns the metric of the best constant prediction. It is 0 for correlations and entity F1.
     if np.ndim(gold) == 2:
-        # The constant prediction has the labels of more than half of the examples.
-        return METRICS[metric](gold, [[np.mean(gold, axis=0) > 0.5] * len(gold)]).score()
+        constant = (METRICS[metric](gold, [[labels] * len(gold)]) for labels in _frequent_sets(gold))
+        return max(statistics.score() for statistics in constant)
     if metric == "accuracy":
         return 100.0 * max(Counter(gold).values()) / len(gold)
     if metric == "f1":
@@ -40,6 +40,14 @@ def majority_score(metric: str, gold: Sequence[Any]) -> float:
         largest = max(counts.values())
         return 100.0 * 2 * largest / (len(gold) + largest) / len(counts)
     return 0.0
+
+
+def _frequent_sets(gold: Sequence[tuple[bool, ...]]) -> list[tuple[bool, ...]]:
+    # Returns the sets of labels among which every metric has its best constant prediction: for subset accuracy the most
+    # frequent set, for micro F1 the most frequent labels, of any number, and for macro F1 all labels.
+    (most_frequent, _), *_ = Counter(map(tuple, gold)).most_common(1)
+    rank = np.argsort(np.argsort(-np.sum(gold, axis=0), kind="stable"))
+    return [most_frequent, *(tuple(rank < size) for size in range(1, len(rank) + 1))]
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,8 @@ def test_finetune_multilabel_scores_and_threshold_are_in_every_output(topics: st
     scores = read_json("results/scores.json")
     rows = {(row["eval_set"], row["metric"]): row for row in scores["rows"]}
     main = rows["topics", "micro_f1"]
-    assert len(rows) == 4 and main["mean"] == best["dev"]["micro_f1"] and main["majority_baseline"] == 0
+    assert len(rows) == 4 and main["mean"] == best["dev"]["micro_f1"]
+    assert 0 < main["majority_baseline"] < main["baselines"]["bag_of_words"]["score"]
     assert main["baselines"].keys() == {"random_weights", "bag_of_words"}
     assert main["baselines"]["bag_of_words"]["score"] > 80
     assert main["interval"][0] < main["mean"] <= main["interval"][1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -186,10 +187,17 @@ def test_score_wrong_prediction_is_rejected(prediction: object):
         TASK.score("topics", examples_of(SPORT), [{"id": "0", "prediction": prediction}])
 
 
-def test_majority_baseline_has_labels_of_more_than_half_of_the_texts():
-    scores = TASK.majority_baseline("topics", examples_of(SPORT, BOTH, NONE))
-    assert scores == pytest.approx({"micro_f1": 200 * 2 / 6, "macro_f1": 80 / 3, "subset_accuracy": 100 / 3})
-    assert set(TASK.majority_baseline("topics", examples_of(SPORT, NONE))) == set(METRICS)
+@given(st.lists(st.tuples(*[st.booleans()] * 3), min_size=1, max_size=12))
+def test_majority_baseline_is_the_best_set_of_labels_for_all_texts(sets: list[tuple[bool, ...]]):
+    examples = examples_of(*sets)
+    best = TASK.majority_baseline("topics", examples)
+    for metric in METRICS:
+        constant = []
+        for labels in itertools.product([False, True], repeat=3):
+            answer = [label for label, given_to_all in zip(LABELS, labels, strict=True) if given_to_all]
+            rows = [{"id": example.id, "prediction": answer} for example in examples]
+            constant.append(TASK.score("topics", examples, rows)[metric])
+        assert best[metric] == pytest.approx(max(constant))
 
 
 def test_example_results_show_lists_of_labels():
