@@ -38,7 +38,8 @@ from pipeline_src.stages import STAGES
 from pipeline_src.study.data import CorpusParams
 from pipeline_src.study.finetune import FinetuneParams
 from pipeline_src.study.pretrain import PretrainParams
-from pipeline_src.study.schema import HUB
+from pipeline_src.study.schema import HUB, NO_TEACHER
+from pipeline_src.study.study import MADE_HERE
 from pipeline_src.text.clean import CLEANERS
 from pipeline_src.text.language import check_language
 
@@ -79,6 +80,21 @@ def fetch_models(paths: Iterable[str]) -> None:
                 fetch_and_import(Path(path), folder)
 
 
+def check_models(pretrain: PretrainParams, finetune: FinetuneParams) -> None:
+    """Check that the folders of models which no stage makes are there, before any work."""
+    folders = {
+        "pretrain.teacher": pretrain.teacher,
+        "finetune.teacher": finetune.teacher,
+        "finetune.model": finetune.model,
+    }
+    for key, name in folders.items():
+        folder = Path(name)
+        is_made = name == NO_TEACHER or name.startswith(HUB) or folder.parts[:2] in MADE_HERE
+        if not is_made and not folder.is_dir():
+            hint = f"copy the model there, or change {key} in params.yaml"
+            raise PipelineError("there is no such folder", name, where=f"params.yaml, {key}", hint=hint)
+
+
 def run(corpus: CorpusParams, pretrain: PretrainParams, finetune: FinetuneParams) -> None:
     """Write the fingerprints to ``code/`` and download hub models. params.yaml has already been validated."""
     for name, source in corpus.sources.items():
@@ -87,6 +103,7 @@ def run(corpus: CorpusParams, pretrain: PretrainParams, finetune: FinetuneParams
     if warning:
         log.warning("%s", warning)
     check_outputs(chain.from_iterable(stage["outs"] for stage in declared_stages().values()))
+    check_models(pretrain, finetune)
     fetch_models([pretrain.init_from, finetune.model])
     with atomic_directory(CODE) as folder:
         for name, module in modules().items():

@@ -13,6 +13,7 @@ from pipeline_src.base.errors import PipelineError
 from pipeline_src.model.attention import PackedBatch
 from pipeline_src.model.bert import Bert
 from pipeline_src.model.lstm import run_lstm
+from pipeline_src.study.finetune import MIN_LAYERS
 
 
 class BiLSTM(nn.LSTM):
@@ -39,21 +40,19 @@ class LayerMix:
         layers: function from the number of layers L to the indices of the combined layers. Index 0 is the embeddings,
             and L is the last layer.
         weighted: whether the layers are summed with learned weights (softmax) instead of concatenated.
-        min_layers: minimum number of layers of the encoder.
     """
 
     layers: Callable[[int], Sequence[int]]
     weighted: bool = False
-    min_layers: int = 1
 
 
 # The rows of table 7 in the BERT paper, in its order.
 LAYER_MIXES = {
     "embeddings": LayerMix(lambda last: [0]),
-    "second_to_last": LayerMix(lambda last: [last - 1], min_layers=2),
+    "second_to_last": LayerMix(lambda last: [last - 1]),
     "last": LayerMix(lambda last: [last]),
-    "weighted_last_four": LayerMix(lambda last: range(last - 3, last + 1), weighted=True, min_layers=4),
-    "concat_last_four": LayerMix(lambda last: range(last - 3, last + 1), min_layers=4),
+    "weighted_last_four": LayerMix(lambda last: range(last - 3, last + 1), weighted=True),
+    "concat_last_four": LayerMix(lambda last: range(last - 3, last + 1)),
     "weighted_all": LayerMix(lambda last: range(1, last + 1), weighted=True),
     # ELMo's combination (Peters et al. 2018, section 3.2), without the factor gamma, which the LSTM can learn.
     "weighted_with_embeddings": LayerMix(lambda last: range(last + 1), weighted=True),
@@ -73,9 +72,10 @@ class FrozenLayers(nn.Module):
     def __init__(self, name: str, layers: int, hidden: int) -> None:
         super().__init__()
         mix = LAYER_MIXES[name]
-        if layers < mix.min_layers:
-            valid = ", ".join(key for key, candidate in LAYER_MIXES.items() if candidate.min_layers <= layers)
-            problem = f"too few encoder layers for feature_layers: {name} (needs {mix.min_layers})"
+        needed = MIN_LAYERS.get(name, 1)
+        if layers < needed:
+            valid = ", ".join(key for key in LAYER_MIXES if MIN_LAYERS.get(key, 1) <= layers)
+            problem = f"too few encoder layers for feature_layers: {name} (needs {needed})"
             hint = f"set feature_layers to one of {valid}, or use a deeper encoder"
             raise PipelineError(problem, f"the encoder has {layers}", hint=hint)
         self.layers = tuple(mix.layers(layers))

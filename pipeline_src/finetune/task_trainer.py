@@ -69,6 +69,10 @@ def load_task_config(encoder: Path, model: ModelParams, hyperparameters: TaskHyp
         problem = "reinit_layers is larger than the encoder's number of layers"
         hint = f"set finetune.defaults.reinit_layers, or the task's own value, to at most {config.num_hidden_layers}"
         raise PipelineError(problem, hyperparameters.reinit_layers, where=encoder, hint=hint)
+    if hyperparameters.max_length > config.longest_input:
+        problem = "max_length is larger than the encoder's longest input"
+        hint = f"set finetune.defaults.max_length, or the task's own value, to at most {config.longest_input}"
+        raise PipelineError(problem, hyperparameters.max_length, where=encoder, hint=hint)
     dropout = hyperparameters.dropout
     if dropout is not None:
         config = replace(config, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)

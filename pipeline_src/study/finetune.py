@@ -18,6 +18,8 @@ Frozen = Literal[
 ]
 
 
+# Combinations of a frozen encoder's layers that need more than one layer -> how many.
+MIN_LAYERS = {"second_to_last": 2, "weighted_last_four": 4, "concat_last_four": 4}
 # The special tokens of a sequence with one text.
 SPECIAL_TOKENS = 2
 

@@ -22,10 +22,11 @@ SectionType = TypeVar("SectionType", bound=Section)
 # Rewrites pydantic's messages about Python values as messages about YAML values.
 WORDS = {
     r"^Value error, ": "",
+    r"^Input tag .* expected tags: ": "use one of ",
     r"^(Input|Value|String|List|Tuple|Dictionary)\b": "it",
     r", unable to parse .*": "",
     r" after validation": "",
-    r"a valid (dictionary( or instance of \w+)?|mapping)": "a mapping of keys",
+    r"a valid (dictionary( or instance of \w+| or object to extract fields from)?|mapping)": "a mapping of keys",
     r"a valid (tuple|list)": "a list",
     r"a valid string": "text",
     r"^Field required": "add it",

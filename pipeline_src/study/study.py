@@ -14,9 +14,9 @@ from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.files import read_json
 from pipeline_src.base.names import shown
 from pipeline_src.base.registry import architecture_spec, member_names, objective_spec
-from pipeline_src.base.yaml_files import MODELS, SOURCES, TASK_SPECS, entry_names
+from pipeline_src.base.yaml_files import MODELS, SOURCES, TASK_SOURCES, TASK_SPECS, entry_names
 from pipeline_src.study.data import CorpusParams, ExamplesParams, VocabularyParams, WordVectorsParams
-from pipeline_src.study.finetune import SPECIAL_TOKENS, FinetuneParams, TaskHyperparameters
+from pipeline_src.study.finetune import MIN_LAYERS, SPECIAL_TOKENS, FinetuneParams, TaskHyperparameters
 from pipeline_src.study.interpretation import InterpretationParams
 from pipeline_src.study.model import ModelParams
 from pipeline_src.study.pretrain import ObjectivesParams, PretrainParams
@@ -27,6 +27,7 @@ from pipeline_src.study.task_spec import load_spec, task_names
 OWN_ENTRIES = "DVC experiments and clones have your own entries only after `git add`"
 # Folders of models that this study's stages write.
 MADE_HERE = tuple(("models", name) for name in ("pretrained", "finetuned", "word_vectors"))
+UNTRACKED = "DVC cannot track a model there; move it below models/, or outside the project"
 # Kinds of tasks that support a teacher.
 TAUGHT = ("classification",)
 
@@ -95,6 +96,12 @@ def _entry_checks(study: Study) -> Iterator[Check]:
             yield other != task, "tasks", message
         message = f"{task} is missing; add `{task}: {{}}` to use finetune.defaults, or list what differs"
         yield task not in study.finetune.per_task, "finetune.per_task", message
+    for tag in study.interpretation.tags:
+        message = f"unknown task {tag!r}; use one of {', '.join(task_names())}. {OWN_ENTRIES}"
+        yield tag not in task_names(), "interpretation.tags", message
+    for name in study.interpretation.pair_sets:
+        message = f"{TASK_SOURCES} has no file {name}.yaml. {OWN_ENTRIES}"
+        yield name not in entry_names(TASK_SOURCES), "interpretation.minimal_pairs", message
 
 
 def _model_checks(study: Study) -> Iterator[Check]:
@@ -196,6 +203,7 @@ def _start_model_checks(study: Study) -> Iterator[Check]:
     for path, its_key in ((source, key), (study.finetune.model, "finetune.model")):
         message = "write a hub model as hub:OWNER/NAME@REVISION; the revision is a branch, a tag or a commit"
         yield path.startswith(HUB) and not HUB_MODEL.fullmatch(path), its_key, message
+    yield from _folder_checks(study)
     folder, entries = Path(source), [f"{MODELS}/{entry}.yaml" for entry in entry_names(MODELS)]
     objective = study.pretrain.objective
     if not given:
@@ -204,10 +212,11 @@ def _start_model_checks(study: Study) -> Iterator[Check]:
     yield not objective_spec(objective).can_continue, key, message
     if source in entries or source.startswith(HUB):
         return
+    yield folder.suffix == ".yaml", key, f"there is no such entry; use one of {', '.join(entries)}"
     message = f"this study's own stages write this folder; use a copy: cp -r {source} models/start"
     yield folder.parts[:2] in MADE_HERE, key, message
-    outside = folder.is_absolute() or folder.parts[:1] in (("models",), ("..",))
-    yield not outside, key, "DVC cannot track a model there; move it below models/, or outside the project"
+    message = f"{UNTRACKED}; or use hub:OWNER/NAME@REVISION, or one of {', '.join(entries)}"
+    yield not _is_tracked(folder), key, message
     there = any((folder / name).is_file() for name in ("config.json", "bert_config.json"))
     message = (
         "no model found; use a folder with config.json or bert_config.json, hub:OWNER/NAME@REVISION, or one of "
@@ -218,6 +227,34 @@ def _start_model_checks(study: Study) -> Iterator[Check]:
         kind = str(read_json(folder / "config.json", dict).get("model_type", "bert")).replace("-", "_")
         message = f"the model has another architecture than the study; set model.architecture: {kind}"
         yield kind in member_names("models") and kind != study.model.architecture, key, message
+
+
+def _folder_checks(study: Study) -> Iterator[Check]:
+    # The stage `code` checks that the folders exist.
+    for section in ("pretrain", "finetune"):
+        key, teacher = f"{section}.teacher", getattr(study, section).teacher
+        if teacher == NO_TEACHER:
+            continue
+        folder = Path(teacher)
+        message = "a teacher is a folder; import the model into one: `python -m pipeline_src import`"
+        yield teacher.startswith(HUB) or folder.suffix == ".yaml", key, message
+        message = "this study's own stages write there; use a copy, such as models/teacher"
+        yield folder == Path("models") or folder.parts[:2] in MADE_HERE, key, message
+        yield not _is_tracked(folder), key, UNTRACKED
+
+    key, folder = "finetune.model", Path(study.finetune.model)
+    if study.finetune.model.startswith(HUB):
+        return
+    message = "use a folder or hub:OWNER/NAME@REVISION; entries of the catalogue are for pretrain.init_from"
+    yield folder.suffix == ".yaml", key, message
+    yield not _is_tracked(folder), key, UNTRACKED
+    phases = study.pretrain.steps.names
+    message = f"no phase has this name; use one of {', '.join(phases)}"
+    yield folder.parts[:2] == MADE_HERE[0] and folder.parts[2:3] not in [(phase,) for phase in phases], key, message
+
+
+def _is_tracked(folder: Path) -> bool:
+    return folder.is_absolute() or folder.parts[:1] in (("models",), ("..",))
 
 
 def _finetune_checks(study: Study) -> Iterator[Check]:
@@ -235,6 +272,10 @@ def _finetune_checks(study: Study) -> Iterator[Check]:
         message = f"set it to at most model.num_hidden_layers ({study.model.num_hidden_layers})"
         too_many = made_here and recipe.reinit_layers > study.model.num_hidden_layers
         yield too_many, f"{key}.reinit_layers", message
+        layers = MIN_LAYERS.get(recipe.feature_layers or "", 1)
+        message = f"it combines {layers} layers, and model.num_hidden_layers is {study.model.num_hidden_layers}"
+        too_few = made_here and architecture.blocks != "none" and layers > study.model.num_hidden_layers
+        yield too_few, f"{key}.feature_layers", f"{message}; use last, for instance"
         message = "an encoder frozen by feature_layers cannot be re-initialized; set this to 0, or feature_layers: null"
         yield recipe.reinit_layers and recipe.feature_layers, f"{key}.reinit_layers", message
         message = f"no block of {name} is trained, so there is one learning rate; set this to null"

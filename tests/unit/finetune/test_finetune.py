@@ -274,6 +274,11 @@ def test_finetune_run_json_records_selected_epoch(study):
         assert all(run["kept_epoch"] in ((3,) if select == "last" else (1, 2, 3)) for run in result["runs"])
 
 
+def test_finetune_max_length_beyond_encoder_is_rejected(study):
+    with pytest.raises(PipelineError, match=r"max_length is larger than the encoder's longest input: 4096"):
+        fine_tune(max_length=4096)
+
+
 def test_finetune_reinit_layers_beyond_encoder_is_rejected(study):
     with pytest.raises(PipelineError, match="larger than the encoder.s number of layers: 2"):
         fine_tune(reinit_layers=2)

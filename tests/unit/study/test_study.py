@@ -117,6 +117,8 @@ def test_check_study_contradicting_values_of_a_section_are_rejected(key: str, va
         ("finetune.defaults.epochs", 0, "it should be greater than or equal to 1"),
         ("finetune.per_task.rte", 3, "it should be a mapping of keys"),
         ("tasks", "rte", "it should be a list"),
+        ("corpus.sources.books.kind", "book", "use one of 'wikipedia', 'books', 'text'"),
+        ("corpus.sources.books", None, "it should be a mapping of keys"),
         ("seed", "one", "it should be a valid integer"),
         ("examples.weights", {"a b": 1}, "a name has only ASCII letters"),
         ("pretrain.betas", [0.9], "add it"),
@@ -128,6 +130,7 @@ def test_check_study_hint_uses_yaml_terms(key: str, value: Any, hint: str) -> No
     assert caught.value.hint.startswith(hint) and not re.search("Input|valid dict|tuple|key]", str(caught.value))
 
 
+TAUGHT = {"pretrain.objective": "distilbert"}
 GIVEN = {"vocabulary.kind": "given"}
 TAUGHT = {"finetune.teacher": "models/teacher", "tasks": ["cola"]}
 RETRIEVAL = {"tasks": ["qnli_retrieval"], "finetune.per_task": {"qnli_retrieval": {}}}
@@ -215,6 +218,20 @@ ROTARY = {"model.architecture": "modernbert", "model.global_rope_theta": 10_000.
         ("finetune.optimizer", {"finetune.optimizer": "muon", "finetune.per_task.rte": {"feature_layers": "last"}}),
         ("finetune.optimizer", {"finetune.optimizer": "muon", "model.architecture": "word_vectors", **PAIRLESS}),
         ("vocabulary.kind", GIVEN),
+        ("interpretation.tags", {"interpretation.tags": ["pos", "nosuch"]}),
+        ("interpretation.minimal_pairs", {"interpretation.minimal_pairs": ["templates", "nosuch"]}),
+        (
+            "finetune.per_task.ner.feature_layers",
+            {"finetune.per_task.ner": {"feature_layers": "concat_last_four"}},
+        ),
+        ("pretrain.teacher", TAUGHT | {"pretrain.teacher": "models/pretrained/phase2"}),
+        ("pretrain.teacher", TAUGHT | {"pretrain.teacher": "hub:acme/tiny@main"}),
+        ("pretrain.teacher", TAUGHT | {"pretrain.teacher": "teacher"}),
+        ("finetune.teacher", {"finetune.teacher": "models"}),
+        ("finetune.model", {"finetune.model": MINILM}),
+        ("finetune.model", {"finetune.model": "mymodel"}),
+        ("finetune.model", {"finetune.model": "models/pretrained/phase3"}),
+        ("pretrain.init_from", {"pretrain.init_from": "catalogue/models/modernbert.yaml", **GIVEN}),
         ("pretrain.init_from", {"pretrain.init_from": MINILM}),
         ("pretrain.init_from", {"pretrain.init_from": "models/nowhere", **GIVEN}),
         ("pretrain.init_from", {"pretrain.init_from": "models/pretrained/phase2", **GIVEN}),
@@ -257,6 +274,8 @@ def test_cross_checks_schedule_longer_than_training_is_rejected_with_both_number
         {"pretrain.objective": "electra", "model.architecture": "electra", "model.embedding_size": 64},
         {"pretrain.init_from": MINILM, "vocabulary.kind": "given", "vocabulary.num_added_tokens": 9},
         {"finetune.defaults.max_length": 512, "finetune.per_task.rte": {"window_stride": 510}},
+        {"finetune.model": "models/pretrained/phase1/steps/1000"},
+        {"finetune.per_task.ner": {"feature_layers": "concat_last_four"}, "finetune.model": "models/deep"},
         {"pretrain.init_from": "hub:acme/tiny@main", "finetune.model": "hub:acme/tiny@v1.0", **GIVEN},
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from pipeline_src.base.counter_rng import PHASE_KEYS, derive_seed
+from pipeline_src.base.counter_rng import derive_seed, phase_key
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.files import read_json, write_json
 from pipeline_src.examples.pairs import PairRules, document_pairs
@@ -151,7 +151,7 @@ def test_documented_data_order_gives_the_examples_of_a_step(study, root):
     for name, (first, last) in spans.items():
         phase = {"steps_before": first, "batch": size, "ledger": {"identity": {"seed": 1}}}
         write_json(f"results/pretrain/{name}.json", phase)
-        key = derive_seed(1, "order", PHASE_KEYS[name])
+        key = derive_seed(1, "order", phase_key(name))
         for number, batch in enumerate(examples.batches(size, key, 0, last - first, DataShard())):
             values: dict = {}
             exec(program.replace('step, name = 20, "phase1"', f'step, name = {first + number}, "{name}"'), values)
