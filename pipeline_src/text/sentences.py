@@ -151,10 +151,10 @@ _MARK = re.compile(
     # Beginning with a single character set makes the search fast.
     rf"[{_STOPS}{FULL_STOPS}](?:"
     rf"(?<=[{_STOPS}])(?<![{_STOPS}][{_STOPS}])[{_STOPS}]*+[{_CLOSING}]*+"
-    rf"(?:[ \u00a0\u202f](?:''|[»”{_STOPS}])(?=\s))*+(?=\s)"
+    rf"(?>(?:[ \u00a0\u202f](?:''|[»”{_STOPS}])(?=\s))*)(?=\s)"
     rf"|(?:(?<=[{FULL_STOPS}])|(?<=[\u3040-\u309f\u3400-\u9fff」』）][!?])"
     r"(?![!?]*+(?:[\u30a0-\u30ff]|[^「『」』!?]{1,40}+[」』])))"
-    rf"[{FULL_STOPS}!?]*+[」』）】》〉”’»›)\]]*+(?:[\"'](?!\w))*+(?:(?<=[{FULL_STOPS}!?])|(?!\w))"
+    rf"[{FULL_STOPS}!?]*+[」』）】》〉”’»›)\]]*+(?>(?:[\"'](?!\w))*)(?:(?<=[{FULL_STOPS}!?])|(?!\w))"
     rf")(?=[\s{_OPEN}]*+(?P<dash>[-–—]\s*+[{_OPEN}]*+)?(?:(?<=['’])[nst] )?(?P<word>\w*+)(?P<after>.?))",
     re.S,
 )

@@ -42,10 +42,18 @@ MEMBERS: dict[str, dict[str, Any]] = {  # changes of the preset `test`
         "objectives.electra.embeddings": "disentangled",
     },
     "distilbert": {
-        **{"model.architecture": "distilbert", "pretrain.objective": "distilbert", "pretrain.teacher": "teacher"},
+        **{
+            "model.architecture": "distilbert",
+            "pretrain.objective": "distilbert",
+            "pretrain.teacher": "models/teacher",
+        },
         **{"model.num_attention_heads": 1, "objectives.distilbert.init": "random"},
     },
-    "tinybert": {"pretrain.objective": "tinybert", "pretrain.teacher": "teacher", "model.num_attention_heads": 1},
+    "tinybert": {
+        "pretrain.objective": "tinybert",
+        "pretrain.teacher": "models/teacher",
+        "model.num_attention_heads": 1,
+    },
     "modernbert": {"model.architecture": "modernbert", "mask_prob": 0.3},
     "elmo": {"model.architecture": "bilstm", "pretrain.objective": "bilm"},
     "word vectors": {"model.architecture": "word_vectors"},
@@ -64,6 +72,8 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("members")
     make_study(folder)
     build_teacher(folder)
+    (folder / "models").mkdir()
+    (folder / "teacher").rename(folder / "models/teacher")
     write_task("sst2", folder / "data/tasks/sst2", seed=1)
     return folder
 

@@ -74,7 +74,7 @@ MAX_CLOSERS = 4
 
 # One or more holes. The hole of a template has two characters: the number of its name, and PLACEHOLDER. The match
 # starts at the first PLACEHOLDER, since a pattern that starts with a fixed character is several times faster.
-_HOLES = re.compile(rf"{PLACEHOLDER}{GONE}*+(?:{NAMES.pattern}?{PLACEHOLDER}{GONE}*+)*+")
+_HOLES = re.compile(rf"{PLACEHOLDER}{GONE}*+(?>(?:{NAMES.pattern}?{PLACEHOLDER}{GONE}*+)*)")
 _ENDED = re.compile(rf"(?:[^\W_]{{3}}[{ABBREVIATING}]|[{ENDS}])[{re.escape(CLOSERS)}{GONE}]*(?: *|{NAMES.pattern})\Z")
 _ENDED_WITHIN = re.compile(rf".{{{MIN_LENGTH - 1}}}(?:[{ABBREVIATING}] |[{ENDS}])")
 _SENTENCE_END = re.compile(rf"(?: |[{ENDS}][{re.escape(CLOSERS)}]*)\Z")

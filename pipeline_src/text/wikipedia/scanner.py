@@ -30,7 +30,7 @@ _PLAIN_REFERENCE = re.compile(r"<ref(?:(?<!\n<ref)|(?=[^<>]*<ref))(?:[^<>]*+<ref
 _TRANSCLUSION = re.compile(r"</?(?:noinclude|onlyinclude)\s*/?>", re.IGNORECASE)
 # The attributes of a tag. As in HTML, ">" may stand inside quotes, but an unclosed quote does not hide the end of the
 # tag.
-ATTRIBUTES = r"""(?:[^<>"'\n]++|\n(?!\n)|"[^"<\n]*"(?=[\s/>])|'[^'<\n]*'(?=[\s/>])|["'])*+"""
+ATTRIBUTES = r"""(?>(?:[^<>"'\n]++|\n(?!\n)|"[^"<\n]*"(?=[\s/>])|'[^'<\n]*'(?=[\s/>])|["'])*)"""
 _TAG_END = re.compile(f"{ATTRIBUTES}>")
 _ELEMENT = re.compile(rf"<(/?)([a-z][a-z0-9]*)\b{ATTRIBUTES}(?<!/)>", re.IGNORECASE)
 # The opening tags of struck text, and of elements that are hidden by a style, an attribute, or a class in the style

@@ -45,7 +45,7 @@ LANGUAGES = frozenset(
 
 # The wikitext of a redirect in any language (#RINVIA [[…]], #تغییر_مسیر [[…]]). Old dumps have no other mark for some
 # redirects.
-REDIRECT = re.compile(r"\s*#\s?[^\W\d_][^\s\[\]{}|<>#*:;]*+(?:[\s:]|<!--(?s:.*?)-->)*+\[\[[^\]\n]*\]\]")
+REDIRECT = re.compile(r"\s*#\s?[^\W\d_][^\s\[\]{}|<>#*:;]*+(?>(?:[\s:]|<!--(?s:.*?)-->)*)\[\[[^\]\n]*\]\]")
 
 
 @dataclass(frozen=True)

@@ -30,12 +30,12 @@ _PROJECTS = frozenset(
 )
 _IPV6 = r"(?:\[[0-9a-fA-F:.]{2,45}\])?"
 _EXTERNAL_LINK = re.compile(
-    rf"\[(?:(?:(?:https?|ftp):)?//|mailto:)(?![\s\]]){_IPV6}[^\s\]\[<>\"']*+(?:'(?!')[^\s\]\[<>\"']*+)*+[ \t]*"
+    rf"\[(?:(?:(?:https?|ftp):)?//|mailto:)(?![\s\]]){_IPV6}[^\s\]\[<>\"']*+(?>(?:'(?!')[^\s\]\[<>\"']*+)*)[ \t]*"
     # The words of the link, which may contain brackets: [http://a.b The mill [sic] is old]
-    r"([^\]\[\n]{0,400}+(?:\[[^\]\[\n]{0,100}+\][^\]\[\n]{0,400}+){0,3}+)\]",
+    r"([^\]\[\n]{0,400}+(?>(?:\[[^\]\[\n]{0,100}+\][^\]\[\n]{0,400}+){0,3}))\]",
     re.IGNORECASE,
 )
-_BARE_ADDRESS = re.compile(rf"https?://{_IPV6}(?:[^\s<>\[\]|\"'{JOINER}{MARKERS}]++|'(?!'))*+")
+_BARE_ADDRESS = re.compile(rf"https?://{_IPV6}(?>(?:[^\s<>\[\]|\"'{JOINER}{MARKERS}]++|'(?!'))*)")
 _ADDRESS = re.compile(r"//\S*\s*")
 
 

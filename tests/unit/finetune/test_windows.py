@@ -110,8 +110,8 @@ def test_finetune_finds_answer_in_last_window_only_with_windows(study):
 def test_window_stride_has_no_effect_on_pairs_and_short_texts(study):
     settings = trainer_and_data("mrpc")[0].settings
     assert settings.window_stride is None
-    long_enough = trainer_and_data(max_length=80, window_stride=40)[1].training()
-    cut = trainer_and_data(max_length=80, window_stride=None)[1].training()
+    long_enough = trainer_and_data(max_length=64, window_stride=40)[1].training()
+    cut = trainer_and_data(max_length=64, window_stride=None)[1].training()
     assert np.array_equal(long_enough.ids, cut.ids) and np.array_equal(long_enough.cu_seqlens, cut.cu_seqlens)
     assert np.array_equal(long_enough.lengths, cut.lengths) and long_enough.items == cut.items
 
