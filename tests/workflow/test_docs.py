@@ -24,6 +24,8 @@ from benchmarks.__main__ import names as benchmark_names
 from catalogue.page import page as data_page
 from pipeline_src import __main__ as command_line
 from pipeline_src.sources.catalogue import Source
+from pipeline_src.study.preset import preset_text
+from pipeline_src.study.study import check_study
 from pipeline_src.study.task_spec import TaskSpec
 from tests.studies import versions
 from tests.workflow.documented import AFTER_A_STUDY, ASSIGNMENT, AT_ONCE, ELSEWHERE, Command, commands, pages
@@ -147,6 +149,18 @@ def test_site_repository_link_has_no_password(tmp_path: Path, remote: str, addre
     assert shown == address
     config = tomllib.loads(_text("zensical.toml") + f'repo_url = "{shown}"')
     assert config["project"]["repo_url"] == address and config["project"]["site_name"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "task"), [("tags", "ner"), ("one text", "cola"), ("pair, each text by itself", "mrpc")]
+)
+def test_preset_evening_has_the_rates_of_the_lab_table(kind: str, task: str) -> None:
+    preset = yaml.safe_load(preset_text("evening", ROOT / "workflow/presets"))
+    finetune = check_study(preset).finetune
+    recipe = finetune.recipe(task)
+    values = (finetune.optimizer, recipe.learning_rates[0], recipe.head_learning_rate, recipe.epochs[0], recipe.dropout)
+    row = " | ".join("–" if value is None else str(value) for value in values)
+    assert f"| {kind} | mini | {row} |" in _text("docs/lab/fine-tuning-rates.md")
 
 
 def test_site_navigation_has_every_page_that_exists_and_no_other() -> None:
