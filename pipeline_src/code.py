@@ -89,8 +89,8 @@ def check_models(pretrain: PretrainParams, finetune: FinetuneParams) -> None:
     }
     for key, name in folders.items():
         folder = Path(name)
-        is_made = name == NO_TEACHER or name.startswith(HUB) or folder.parts[:2] in MADE_HERE
-        if not is_made and not folder.is_dir():
+        is_made_later = name.startswith(HUB) or folder.parts[:2] in MADE_HERE
+        if name != NO_TEACHER and not is_made_later and not folder.is_dir():
             hint = f"copy the model there, or change {key} in params.yaml"
             raise PipelineError("there is no such folder", name, where=f"params.yaml, {key}", hint=hint)
 

@@ -85,10 +85,13 @@ def _entry_checks(study: Study) -> Iterator[Check]:
     unmatched = "" if weights is None else ", ".join(sorted(weights.keys() ^ sources.keys()))
     message = f"list each source of corpus.sources here (weight 0 excludes it), or set null; only in one: {unmatched}"
     yield unmatched, "examples.weights", message
+    known_tasks = task_names()
+    for key, names in (("tasks", study.tasks), ("interpretation.tags", study.interpretation.tags)):
+        for name in names:
+            message = f"unknown task {name!r}; use one of {', '.join(known_tasks)}. {OWN_ENTRIES}"
+            yield name not in known_tasks, key, message
     of_task: dict[str, str] = {}
     for task in study.tasks:
-        message = f"unknown task {task!r}; use one of {', '.join(task_names())}. {OWN_ENTRIES}"
-        yield task not in task_names(), "tasks", message
         # Each row of the results table needs a name of its own, but users may give their tasks' rows any name.
         for row in load_spec(task).scores:
             other = of_task.setdefault(row, task)
@@ -96,12 +99,10 @@ def _entry_checks(study: Study) -> Iterator[Check]:
             yield other != task, "tasks", message
         message = f"{task} is missing; add `{task}: {{}}` to use finetune.defaults, or list what differs"
         yield task not in study.finetune.per_task, "finetune.per_task", message
-    for tag in study.interpretation.tags:
-        message = f"unknown task {tag!r}; use one of {', '.join(task_names())}. {OWN_ENTRIES}"
-        yield tag not in task_names(), "interpretation.tags", message
+    known_sets = entry_names(TASK_SOURCES)
     for name in study.interpretation.pair_sets:
         message = f"{TASK_SOURCES} has no file {name}.yaml. {OWN_ENTRIES}"
-        yield name not in entry_names(TASK_SOURCES), "interpretation.minimal_pairs", message
+        yield name not in known_sets, "interpretation.minimal_pairs", message
 
 
 def _model_checks(study: Study) -> Iterator[Check]:
@@ -216,7 +217,7 @@ def _start_model_checks(study: Study) -> Iterator[Check]:
     message = f"this study's own stages write this folder; use a copy: cp -r {source} models/start"
     yield folder.parts[:2] in MADE_HERE, key, message
     message = f"{UNTRACKED}; or use hub:OWNER/NAME@REVISION, or one of {', '.join(entries)}"
-    yield not _is_tracked(folder), key, message
+    yield not _can_be_tracked(folder), key, message
     there = any((folder / name).is_file() for name in ("config.json", "bert_config.json"))
     message = (
         "no model found; use a folder with config.json or bert_config.json, hub:OWNER/NAME@REVISION, or one of "
@@ -240,20 +241,20 @@ def _folder_checks(study: Study) -> Iterator[Check]:
         yield teacher.startswith(HUB) or folder.suffix == ".yaml", key, message
         message = "this study's own stages write there; use a copy, such as models/teacher"
         yield folder == Path("models") or folder.parts[:2] in MADE_HERE, key, message
-        yield not _is_tracked(folder), key, UNTRACKED
+        yield not _can_be_tracked(folder), key, UNTRACKED
 
     key, folder = "finetune.model", Path(study.finetune.model)
     if study.finetune.model.startswith(HUB):
         return
     message = "use a folder or hub:OWNER/NAME@REVISION; entries of the catalogue are for pretrain.init_from"
     yield folder.suffix == ".yaml", key, message
-    yield not _is_tracked(folder), key, UNTRACKED
+    yield not _can_be_tracked(folder), key, UNTRACKED
     phases = study.pretrain.steps.names
     message = f"no phase has this name; use one of {', '.join(phases)}"
     yield folder.parts[:2] == MADE_HERE[0] and folder.parts[2:3] not in [(phase,) for phase in phases], key, message
 
 
-def _is_tracked(folder: Path) -> bool:
+def _can_be_tracked(folder: Path) -> bool:
     return folder.is_absolute() or folder.parts[:1] in (("models",), ("..",))
 
 

@@ -73,12 +73,12 @@ def run(
                 write_task(task, folder / task, seed)
                 describe(f"synthetic-{task}", ABOUT_SYNTHETIC, folder / task)
             try:
-                unlearnable = check_task(task, folder / task)
+                warning = check_task(task, folder / task)
             except PipelineError as error:
                 _, files = obtained.get(task, (None, []))
                 raise with_local_paths(error, folder / task, files) from None
-            if unlearnable is not None:
-                log.warning("%s", unlearnable)
+            if warning is not None:
+                log.warning("%s", warning)
     fetched = [task for task in tasks if origins[task] == "fetched"]
     removed_for = fetched if corpus.decontaminate == "remove" else []
     removed: list[tuple[str, str]] = []
@@ -121,13 +121,13 @@ def check_task(task: str, folder: Path) -> PipelineError | None:
     """Read every file of a task as fine-tuning does, to find errors before any training.
 
     Returns:
-        What is wrong but stops nothing: labels that no training example has. None if there are none.
+        A warning about labels that no training example has; None if every label has one.
     """
     spec = load_spec(task)
     training = _read_file(spec, folder, spec.train, None, False)
     for file, eval_set, is_test in evaluation_files(spec, folder):
         _read_file(spec, folder, file, eval_set, is_test)
-    return _unlearnable(spec, training, folder / spec.train)
+    return _check_labels_occur(spec, training, folder / spec.train)
 
 
 def _read_file(spec: TaskSpec, folder: Path, file: str, eval_set: str | None, test: bool) -> list[Any]:
@@ -137,7 +137,7 @@ def _read_file(spec: TaskSpec, folder: Path, file: str, eval_set: str | None, te
     return read_examples(spec, folder / file, eval_set, test)
 
 
-def _unlearnable(spec: TaskSpec, training: Sequence[Any], path: Path) -> PipelineError | None:
+def _check_labels_occur(spec: TaskSpec, training: Sequence[Any], path: Path) -> PipelineError | None:
     # The labels of a retrieval task only say which of its rows are pairs of a query and its passage.
     if not spec.labels or spec.kind == "retrieval":
         return None

@@ -28,9 +28,9 @@ def find_wrong(study: Study) -> Iterator[WrongFile]:
             continue
         try:
             if name in study.tasks:
-                unlearnable = _check_files(name, source, partial(check_task, name))
-                if unlearnable is not None:
-                    yield WrongFile(unlearnable, stops=False)
+                warning = _check_files(name, source, partial(check_task, name))
+                if warning is not None:
+                    yield WrongFile(warning, stops=False)
             else:
                 _check_files(name, source, _read_pairs)
         except PipelineError as error:
@@ -47,16 +47,16 @@ def _is_own(source: Source) -> bool:
 
 
 def _check_files(name: str, source: Source, read: Callable[[Path], PipelineError | None]) -> PipelineError | None:
-    # Returns what `read` returns: what is wrong but does not stop the study.
+    # Returns the warning of `read`, which does not stop the study, with the paths of the own files.
     obtained = obtain(name, source)
     with TemporaryDirectory() as temporary:
         folder = Path(temporary, name)
         fill_folder(name, source, obtained, folder)
         try:
-            doubt = read(folder)
+            warning = read(folder)
         except PipelineError as error:
             raise with_local_paths(error, folder, obtained) from None
-    return doubt and with_local_paths(doubt, folder, obtained)
+    return warning and with_local_paths(warning, folder, obtained)
 
 
 def _read_pairs(folder: Path) -> None:

@@ -42,12 +42,11 @@ MEMBERS: dict[str, dict[str, Any]] = {  # changes of the preset `test`
         "objectives.electra.embeddings": "disentangled",
     },
     "distilbert": {
-        **{
-            "model.architecture": "distilbert",
-            "pretrain.objective": "distilbert",
-            "pretrain.teacher": "models/teacher",
-        },
-        **{"model.num_attention_heads": 1, "objectives.distilbert.init": "random"},
+        "model.architecture": "distilbert",
+        "pretrain.objective": "distilbert",
+        "pretrain.teacher": "models/teacher",
+        "model.num_attention_heads": 1,
+        "objectives.distilbert.init": "random",
     },
     "tinybert": {
         "pretrain.objective": "tinybert",
