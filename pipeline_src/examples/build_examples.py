@@ -27,11 +27,19 @@ from pipeline_src.base.paths import EXAMPLES, TOKENS
 from pipeline_src.base.progress import Progress, log
 from pipeline_src.examples.pairs import PairRules, document_pairs
 from pipeline_src.examples.shares import sample_sources, select_examples, shares_are_set, source_shares
-from pipeline_src.examples.token_store import SPLITS, TokenStore, read_sample_index, write_sample_index
+from pipeline_src.examples.token_store import (
+    IDS_PER_BLOCK,
+    SPLITS,
+    TokenStore,
+    read_sample_index,
+    write_sample_index,
+)
 from pipeline_src.study.data import ExamplesParams
 
 # Number of tokens that one worker processes at once. It then needs a few hundred MB of memory.
 TOKENS_PER_BLOCK = 1 << 24
+# Warn if more than this fraction of the training tokens is cut off from sentences longer than an example.
+MAX_UNREAD = 0.1
 
 
 def run(*, seed: int, examples: ExamplesParams) -> None:
@@ -59,6 +67,8 @@ def run(*, seed: int, examples: ExamplesParams) -> None:
             )
             for split in SPLITS:
                 store = TokenStore(TOKENS, split)
+                if split == "train":
+                    _warn_of_long_sentences(store, rules, phase)
                 if split == "train" and shares:
                     sample = partial(_sample_source, _by_source(store, documents), seed, phase, rules)
                     mixed = sample_sources(shares, examples.dupe_factor, sample, Path(scratch))
@@ -83,6 +93,25 @@ def run(*, seed: int, examples: ExamplesParams) -> None:
                     )
                 log.info("%s, %s: %d examples", phase, split, about[split])
         write_json(folder / "manifest.json", manifest)
+
+
+def _warn_of_long_sentences(store: TokenStore, rules: PairRules, phase: str) -> None:
+    # A sentence longer than an example is cut at both ends.
+    unread = 0
+    for start in range(0, len(store.sentences), IDS_PER_BLOCK):
+        # Include the first offset of the next block, which ends the last sentence of this block.
+        lengths = np.diff(store.sentences[start : start + IDS_PER_BLOCK + 1])
+        unread += int(np.maximum(lengths - rules.max_text_length, 0).sum())
+    share = unread / max(1, len(store.ids))
+    if share > MAX_UNREAD:
+        log.warning(
+            "%s: of a sentence of more than %d tokens, only the middle is read, which leaves out %.0f %% of the "
+            "training tokens: break the lines of the text, or raise examples.max_seq_length.%s",
+            phase,
+            rules.max_text_length,
+            100 * share,
+            phase,
+        )
 
 
 def pass_keys(seed: int, phase: str, passes: int, *source: str) -> list[int]:

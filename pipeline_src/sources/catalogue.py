@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 import re
 from pathlib import Path
 from typing import Annotated
@@ -94,12 +95,14 @@ class SourceFile(Section):
         """The files that match a ``file:`` address, sorted; an empty list for other schemes."""
         if self.scheme != "file":
             return []
-        paths = map(Path, sorted(glob.glob(self.url.removeprefix("file:"), recursive=True)))
-        return [path for path in paths if path.is_file()]
+        pattern = self.url.removeprefix("file:")
+        names = sorted(glob.glob(pattern, recursive=True)) if self.has_wildcards else [pattern]
+        return [path for path in map(Path, names) if path.is_file()]
 
     @property
     def has_wildcards(self) -> bool:
-        return glob.escape(self.url) != self.url
+        # The name of a file may contain a wildcard's characters: "book [1].txt"
+        return glob.escape(self.url) != self.url and not os.path.isfile(self.url.removeprefix("file:"))
 
     @field_validator("url")
     @classmethod
@@ -121,6 +124,9 @@ class SourceFile(Section):
                 check_path(PLACEHOLDER.sub("x", path))
         if self.path == "." and self.scheme == "file" and not self.has_wildcards:
             raise ValueError("path . is a folder, but the address is a single file: write the file's name in path")
+        if self.scheme == "file" and self.has_wildcards and (self.checksum or self.unpack or self.excerpts):
+            what = "the address of a single file; here no file has exactly this name, and wildcards may match several"
+            raise ValueError(f"checksum, unpack and excerpts need {what}")
         if self.checksum and self.checksum_file:
             raise ValueError("give checksum or checksum_file, not both")
         if self.scheme == "hub":

@@ -56,16 +56,42 @@ def obtain(name: str, source: Source) -> list[Obtained]:
     """
     if source.terms:
         log.info("%s: licence: %s; terms: %s", name, source.licence, source.terms)
-    obtained = _hub_files(name, source)
+    own = own_files(name, source)
+    on_hub: list[SourceFile] = []
+    others: list[SourceFile] = []
     for file in source.files:
-        if file.scheme == "file":
-            obtained += local_files(name, file)
-            if not file.has_wildcards:
-                expected = Checksum.parse(file.checksum) if file.checksum else None
-                _verify(name, file, obtained[-1].local, expected, delete=False)
-        elif file.scheme != "hub":
-            obtained.append(_download(name, file, source))
+        if file.scheme == "hub":
+            on_hub += hub.list_files(file)
+        elif file.scheme != "file":
+            others.append(file)
+    addresses = [(item.file, str(item.local)) for item in own]
+    addresses += [(file, file.url) for file in on_hub + others]
+    # Check all files before the first download starts.
+    check_targets(name, addresses)
+    for item in own:
+        if not item.file.has_wildcards:
+            expected = Checksum.parse(item.file.checksum) if item.file.checksum else None
+            _verify(name, item.file, item.local, expected, delete=False)
+    obtained = _hub_files(name, source, on_hub) + own
+    for file in others:
+        obtained.append(_download(name, file, source))
     return obtained
+
+
+def check_targets(name: str, files: Iterable[tuple[SourceFile, str]]) -> None:
+    # Raise an error if two files would be written to the same path of the entry's folder. Each file comes with its
+    # address, which the error names.
+    addresses: dict[str, str] = {}
+    for file, address in files:
+        for path in file.unpack or file.excerpts or [file.path]:
+            if path in addresses:
+                raise PipelineError(
+                    "two files of a catalogue entry have the same path",
+                    path,
+                    where=f"{name}: {addresses[path]} and {address}",
+                    hint="set `path` of their addresses to different folders, or let only one address match the file",
+                )
+            addresses[path] = address
 
 
 def fill_folder(name: str, source: Source, obtained: list[Obtained], folder: Path) -> None:
@@ -109,12 +135,20 @@ def describe(name: str, about: dict[str, str], folder: Path) -> None:
     write_json(folder / "source.json", {"name": name, **stated, "files": files})
 
 
-def local_files(name: str, file: SourceFile) -> list[Obtained]:
-    """List the user's own files at a ``file:`` address, without reading them.
+def own_files(name: str, source: Source) -> list[Obtained]:
+    """List the user's own files (``file:`` addresses) of an entry, without reading them.
 
     Args:
         name: name of the catalogue entry, for error messages.
     """
+    obtained: list[Obtained] = []
+    for file in source.files:
+        if file.scheme == "file":
+            obtained += _local_files(name, file)
+    return obtained
+
+
+def _local_files(name: str, file: SourceFile) -> list[Obtained]:
     pattern, paths = file.url.removeprefix("file:"), file.local_files
     # glob silently skips folders that it cannot read, so list each folder first to get an error.
     if "**" in pattern:
@@ -127,6 +161,13 @@ def local_files(name: str, file: SourceFile) -> list[Obtained]:
             where=f"catalogue entry {name}",
             hint="put the file at this path (relative to the project's root), or change the address in the catalogue",
         )
+    for path in paths:
+        try:
+            str(path).encode()
+        except UnicodeEncodeError:
+            raise PipelineError(
+                "a file's name is not UTF-8", os.fsencode(path), where=f"catalogue entry {name}", hint="rename the file"
+            ) from None
     # A single file is renamed to the path in the catalogue.
     if not file.has_wildcards:
         return [Obtained(file, paths[0], shared=False)]
@@ -149,22 +190,13 @@ def with_local_paths(error: PipelineError, folder: Path, obtained: Iterable[Obta
     return PipelineError(error.what, value, where=where, hint=error.hint)
 
 
-def _hub_files(name: str, source: Source) -> list[Obtained]:
-    files: list[SourceFile] = []
-    for file in source.files:
-        if file.scheme == "hub":
-            files += hub.list_files(file)
+def _hub_files(name: str, source: Source, files: list[SourceFile]) -> list[Obtained]:
     sums = {item.path: item.checksum for item in files if (item.checksum or "").startswith("sha256:")}
     # Check all files before the first download starts.
-    paths: set[str] = set()
     for item in files:
-        where = f"{name}, {item.url}"
-        if item.path in paths:
-            hint = "set `path` of the two addresses to different folders, or let only one of them match the file"
-            raise PipelineError("two hub addresses match the same file", item.path, where=where, hint=hint)
-        paths.add(item.path)
         locked = recorded(name, item.path)
         if locked and sums.get(item.path, str(locked)) != str(locked):
+            where = f"{name}, {item.url}"
             hint = f"the publisher changed the file: inspect it, then correct its line in {LOCK}, or pin a commit"
             raise mismatch(item.path, locked, item.checksum, where, hint)
     headers = hub.authorization() if files else {}

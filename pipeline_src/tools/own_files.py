@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,7 +12,7 @@ from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.yaml_files import SOURCES
 from pipeline_src.sources.catalogue import Source, load_source
 from pipeline_src.sources.download import resolved
-from pipeline_src.sources.fetch import fill_folder, local_files, obtain, with_local_paths
+from pipeline_src.sources.fetch import check_targets, fill_folder, obtain, own_files, with_local_paths
 from pipeline_src.study.data import FilesParams, SourceParams
 from pipeline_src.study.study import Study
 from pipeline_src.tasks.download_tasks import check_task, fetched_sources
@@ -68,13 +67,13 @@ def _read_pairs(folder: Path) -> None:
 
 def _wrong_texts(part: Path, source: Source, params: SourceParams) -> Iterator[WrongFile]:
     try:
-        by_file = [local_files(params.entry, file) for file in source.files]
+        obtained = own_files(params.entry, source)
+        check_targets(params.entry, [(item.file, str(item.local)) for item in obtained])
     except PipelineError as error:
         yield WrongFile(error, stops=True)
         return
     if any(file.unpack or file.excerpts for file in source.files):
         return
-    obtained = list(chain.from_iterable(by_file))
     with TemporaryDirectory() as temporary:
         # links under the names that the stage would give the files
         folder = Path(temporary, part)

@@ -111,6 +111,6 @@ def test_clean_document_damaged_book_is_read_or_rejected(suffix: str, data: st.D
             content = gzip.compress(content, mtime=0)
         (folder / f"book{suffix}").write_bytes(data.draw(damaged(content)))
         params = BooksParams(entry="x", encoding=data.draw(st.sampled_from([None, "cp1252", "utf-16"])))
-        for piece in read_books("books", find_books(folder), 1000, params.encoding, params.text_column, Counter()):
+        for piece in read_books("books", find_books(folder), params, Counter()):
             for document in clean_document(piece, params).documents:
                 document.text.encode()

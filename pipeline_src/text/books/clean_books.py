@@ -89,12 +89,10 @@ def run(source: str, params: FilesParams) -> None:
     """Clean ``data/raw/<source>/fetched-files/`` and write ``data/text/<source>/clean-text/``."""
     check_encoding(params.encoding)
     files = raw_files(source)
-    paths = find_books(files)
+    names = find_books(files)
     books_filter = _BookFilter(source, params)
     books_filter.dropped["unknown_format"] = count_unknown(files)
-    raw = read_books(
-        source, paths, params.sentences_per_document, params.encoding, params.text_column, books_filter.encodings
-    )
+    raw = read_books(source, names, params, books_filter.encodings)
     origins = read_origins(files, part_names(files, params.parts))
     language = params.language or next((origin["language"] for origin in origins if "language" in origin), ENGLISH)
     check_language(params.filters, language, source)
@@ -110,7 +108,7 @@ def run(source: str, params: FilesParams) -> None:
             folder,
             shards,
             +(books_filter.dropped + dropped),
-            files=len(paths),
+            files=len(names),
             books=books_filter.num_books,
             dropped_blocks=books_filter.blocks,
             encodings=books_filter.encodings,

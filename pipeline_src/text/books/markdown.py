@@ -7,7 +7,10 @@ from collections import Counter
 
 from pipeline_src.text.books.plain_text import BLANK_LINES
 
-_FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.S)
+# Front matter begins with a key. A rule at the start of a book is not front matter.
+_FRONT_MATTER = re.compile(r"\A---\n(?=[\w.-]+:\s).*?\n---\n", re.S)
+# The marks of a quotation at the start of a line: "> > "
+_QUOTE = re.compile(r"\A(?:> ?)+")
 _CODE = re.compile(r"^(```|~~~).*?^\1[^\n]*$", re.S | re.M)
 _HEADING = re.compile(r"#{1,6}\s.*|[^\n]+\n(?:=+|-+)\s*", re.S)
 _RULE = re.compile(r"(?:[-*_=] ?){3,}")
@@ -51,7 +54,7 @@ def markdown_paragraphs(text: str, dropped: Counter[str], headings: list[int] | 
             if reason == "heading" and headings is not None:
                 headings.append(len(paragraphs))
             continue
-        lines = [line.strip() for line in block.split("\n")]
+        lines = [_QUOTE.sub("", line.strip()) for line in block.split("\n")]
         if is_play:
             spoken = [line for line in lines if not _SPEAKER.fullmatch(line)]
             dropped["speaker"] += len(lines) - len(spoken)
@@ -96,4 +99,4 @@ def _without_asides(lines: list[str], dropped: Counter[str]) -> list[str]:
 def _plain(text: str) -> str:
     text = _LINK.sub(r"\1", _IMAGE.sub("", text))
     text = _TAG.sub("", _ESCAPE.sub(r"\1", _EMPHASIS.sub("", text)))
-    return " ".join(text.removeprefix("> ").split())
+    return " ".join(text.split())

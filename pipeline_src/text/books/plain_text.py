@@ -123,8 +123,12 @@ _FRONT_MATTER = re.compile(
 _NAME = r"(?:[^\W\d_a-zà-ÿ][\w'’-]*\.?|de|la|del|della|di|da|dos|von|van|der|den|du|le|of|the|and|et|und|y|e)"
 _BY = "[Bb]y|BY|[Vv]on|[Pp]ar|[Pp]or|[Dd]i|[Dd]e|[Aa]v|[Aa]f|[Dd]oor|[Pp]rzez"
 _AUTHOR = re.compile(rf"(?:{_BY}) {_NAME}(?:,? {_NAME}){{1,8}}\.?")
+_PAIRS = r"[^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*"
+# The rest of a note, up to the bracket that closes it. Other brackets in a note are in pairs, at most two deep. An
+# unclosed note has no such rest, and is not removed.
+_CLOSED = rf"[^\[\]]*(?:\[{_PAIRS}\][^\[\]]*)*\]"
 _ILLUSTRATION = re.compile(
-    r"\[(?:(?i:illustration|footnote|sidenote|transcriber)[^\]]*\]"
+    rf"\[(?:(?i:illustration|footnote|sidenote|transcriber)(?={_CLOSED})[^\]]*\]"
     r"|_?(?:Music|Figures?|Fig\.|FIG\.|Plate|PLATE|Map|Frontispiece|Tailpiece)\b[^\[\]\n]{0,300}\]"
     # A stage direction, which may be unclosed: "[Exeunt."
     r"|_?(?:Exeunt|EXEUNT|Exit|Re-?enter|Enter)\b(?:[^\[\]]{0,200}\]|[^\[\]\n]*))"
@@ -179,7 +183,7 @@ def plain_paragraphs(text: str, dropped: Counter[str], headings: list[int] | Non
         dropped: incremented by the number of removed blocks, by reason.
         headings: for each heading, the number of paragraphs before it is appended to this list.
     """
-    text = _without_frame(text, dropped)
+    text = _without_frames(text, dropped)
     hyphens = HyphenResolver(text)
     capitals = _has_capitals(text)
     max_front = max(FRONT * len(text), MIN_FRONT_LENGTH)
@@ -337,16 +341,18 @@ def _keep(paragraph: str, paragraphs: list[str], dropped: Counter[str]) -> None:
         paragraphs.append(paragraph)
 
 
-def _without_frame(text: str, dropped: Counter[str]) -> str:
-    start = _FRAME_START.search(text)
-    if start:
-        text = text[start.end() :]
-    end = _FRAME_END.search(text)
-    if end:
-        text = text[: end.start()]
-    if start or end:
-        dropped["frame"] = 1
-    return text
+def _without_frames(text: str, dropped: Counter[str]) -> str:
+    # Keep what lies between a start and the next end. A file may hold several books, each with its own frame.
+    first, *others = _FRAME_END.split(text)
+    # The first book may have no start. In some old etexts, the only start stands behind the end of the book.
+    books = [_FRAME_START.split(first, maxsplit=1)[-1]]
+    for part in others:
+        # Before the start stand the footer of the previous book and the header of this one.
+        _, *after = _FRAME_START.split(part, maxsplit=1)
+        books += filter(str.strip, after)
+    if books != [text]:
+        dropped["frame"] += len(books)
+    return "\n\n".join(books)
 
 
 def _split_block(block: str) -> list[list[str]]:

@@ -10,7 +10,7 @@ import gzip
 import json
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
@@ -20,7 +20,8 @@ from typing import IO, Any, NamedTuple
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.files import list_folder
 from pipeline_src.base.parquet import read_parquet
-from pipeline_src.study.data import FilesParams
+from pipeline_src.base.progress import log
+from pipeline_src.study.data import BooksParams, FilesParams
 from pipeline_src.text.books.encodings import (
     BLOCK_SIZE,
     BYTE_ORDER_MARKS,
@@ -212,8 +213,7 @@ def _read_first_text(path: Path, params: FilesParams) -> None:
     if suffix_of(path) not in SUFFIXES:
         hint = f"convert it to one of {', '.join(SUFFIXES)}, or move it out of the folder"
         raise _LeftOut("unsupported file type", path, hint=hint)
-    documents = read_books("", [path], params.sentences_per_document, params.encoding, params.text_column, Counter())
-    first = next(documents, None)
+    first = next(read_books("", {path: ""}, params, Counter()), None)
     text = "" if first is None else first.text
     if text is None:
         text = _read_book(path, params)
@@ -241,7 +241,8 @@ def read_text(path: Path, declared: str | None, dropped: Counter[str]) -> tuple[
     return text, encoding
 
 
-def find_books(folder: Path) -> list[Path]:
+def find_books(folder: Path) -> dict[Path, str]:
+    # Return path -> name in the ids of documents.
     paths = sorted(path for path in _files(folder) if suffix_of(path) in SUFFIXES)
     if not paths:
         raise PipelineError(
@@ -249,15 +250,19 @@ def find_books(folder: Path) -> list[Path]:
             where=folder,
             hint=f"run `download`, or put files there: {', '.join(SUFFIXES)}",
         )
+    num_stems = Counter(map(stem_of, paths))
     by_name: dict[str, Path] = {}
     for path in paths:
-        if stem_of(path) in by_name:
-            earlier = by_name[stem_of(path)]
+        name = stem_of(path)
+        # Files of the same name in several folders are named by their folders too: "2019-01"
+        if num_stems[name] > 1:
+            name = "-".join([*path.relative_to(folder).parts[:-1], name])
+        if name in by_name:
             raise PipelineError(
-                "two files have the same name", path, where=earlier, hint="rename or remove one of them"
+                "two files have the same name", path, where=by_name[name], hint="rename or remove one of them"
             )
-        by_name[stem_of(path)] = path
-    return paths
+        by_name[name] = path
+    return {path: name for name, path in by_name.items()}
 
 
 def count_unknown(folder: Path) -> int:
@@ -285,25 +290,22 @@ def stem_of(path: Path) -> str:
 
 
 def read_books(
-    source: str,
-    paths: Iterable[Path],
-    sentences_per_document: int,
-    encoding: str | None,
-    text_column: str,
-    encodings: Counter[str],
+    source: str, names: Mapping[Path, str], params: FilesParams, encodings: Counter[str]
 ) -> Iterator[RawDocument]:
-    for path in paths:
+    # `names`: path -> name in the ids of documents.
+    for path, name in names.items():
+        text_id = f"{source}:{name}"
         if suffix_of(path) in ROW_READERS:
-            yield from _rows(source, path, text_column, sentences_per_document)
+            yield from _rows(text_id, path, params)
             if suffix_of(path) != ".parquet":
                 encodings["utf-8"] += 1
             continue
-        layout = _list_layout(path, encoding) if suffix_of(path) == ".txt" else None
+        layout = _list_layout(path, params.encoding) if suffix_of(path) == ".txt" else None
         if layout:
-            name, separated = layout
-            lines = _lines(decode_blocks(path, name, encoding))
-            yield from _parts(source, path, lines, sentences_per_document, separated)
-            encodings[name_of(name)] += 1
+            encoding, separated = layout
+            lines = _lines(decode_blocks(path, encoding, params.encoding))
+            yield from _parts(text_id, path, lines, params.sentences_per_document, separated)
+            encodings[name_of(encoding)] += 1
         # An EPUB may be large because of its pictures. Its reader limits the size of the text.
         elif path.stat().st_size > MAX_BOOK_BYTES and suffix_of(path) != ".epub":
             raise PipelineError(
@@ -313,7 +315,7 @@ def read_books(
                 hint="split it into one file per text, or write one sentence per line",
             )
         else:
-            yield RawDocument(f"{source}:{stem_of(path)}", _title(path), path)
+            yield RawDocument(text_id, _title(path), path)
 
 
 def _list_layout(path: Path, declared: str | None) -> tuple[str, bool] | None:
@@ -323,7 +325,7 @@ def _list_layout(path: Path, declared: str | None) -> tuple[str, bool] | None:
         head = file.read(BLOCK_SIZE)
     marked = (encoding for mark, encoding in BYTE_ORDER_MARKS if head.startswith(mark))
     likely = next(marked, declared or "utf-8")
-    text = head.decode(likely, "replace")
+    text = head.decode(likely, "replace").replace("\r\n", "\n")
     if not is_sentence_list(text):
         return None
     try:
@@ -343,33 +345,34 @@ def _lines(blocks: Iterable[str]) -> Iterator[str]:
     yield incomplete
 
 
-def _rows(source: str, path: Path, text_column: str, sentences_per_document: int) -> Iterator[RawDocument]:
-    # Yield one document per row. If each row is one sentence, as in some editions of BookCorpus, join many rows to a
-    # document.
-    rows = read_rows(path, suffix_of(path), text_column)
+def _rows(text_id: str, path: Path, params: FilesParams) -> Iterator[RawDocument]:
+    # Yield one document per row. If each row of a source of books is one sentence, as in some editions of BookCorpus,
+    # join many rows to a document.
+    rows = read_rows(path, suffix_of(path), params.text_column)
     start: list[TextRow] = []
     for row in islice(rows, 2 * MIN_LIST_LINES + 1):
         start.append(row)
         if "\n" in row.text or len(row.text) > MAX_SENTENCE_LENGTH:
             break
     all_rows = chain(start, rows)
-    if is_sentence_list("\n".join(row.text for row in start)):
+    if isinstance(params, BooksParams) and is_sentence_list("\n".join(row.text for row in start)):
+        size = params.sentences_per_document
+        log.info("%s: each row is one sentence, so every %d rows become a document", path.name, size)
         lines = (row.text.replace("\n", " ") for row in all_rows)
-        yield from _parts(source, path, lines, sentences_per_document)
+        yield from _parts(text_id, path, lines, size)
         return
     for row in all_rows:
         row_id = row.id or f"{row.number:06d}"
-        name = f"{source}:{stem_of(path)}-{row_id}"
         title = row.title or f"{_title(path)}, row {row.number + 1}"
-        yield RawDocument(name, title, path, row.text)
+        yield RawDocument(f"{text_id}-{row_id}", title, path, row.text)
 
 
-def _parts(source: str, path: Path, lines: Iterable[str], size: int, separated: bool = False) -> Iterator[RawDocument]:
+def _parts(text_id: str, path: Path, lines: Iterable[str], size: int, separated: bool = False) -> Iterator[RawDocument]:
     # Yield documents of up to `size` lines. With `separated`, a blank line ends a document; otherwise blank lines are
     # ignored.
     for number, part in enumerate(_groups(lines, size, separated)):
-        name, title = f"{source}:{stem_of(path)}-{number:06d}", f"{_title(path)}, part {number + 1}"
-        yield RawDocument(name, title, path, "\n".join(part), len(part))
+        title = f"{_title(path)}, part {number + 1}"
+        yield RawDocument(f"{text_id}-{number:06d}", title, path, "\n".join(part), len(part))
 
 
 def _groups(lines: Iterable[str], size: int, separated: bool) -> Iterator[list[str]]:

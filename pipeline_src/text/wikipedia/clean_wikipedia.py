@@ -80,6 +80,15 @@ def run(source: str, params: WikipediaParams, beam_args: Sequence[str] = ()) -> 
     dumps = {name: find_dump(files / name) for name in sorted(names or ("",))}
     siteinfos = {name: read_siteinfo(read_head(dump)) for name, dump in dumps.items()}
     siteinfo = next(iter(siteinfos.values()))
+    wikis = sorted({about.name for about in siteinfos.values()})
+    # The numbers of pages are unique only within a wiki, and a source has one language.
+    if len(wikis) > 1:
+        raise PipelineError(
+            "the parts of a source belong to several wikis",
+            ", ".join(wikis),
+            where=f"corpus.sources.{source}.parts in params.yaml",
+            hint="describe each wiki as a source of its own",
+        )
     check_language(params.filters, params.language or siteinfo.language, source)
     if siteinfo.language.partition("-")[0] not in languages():
         log.warning(

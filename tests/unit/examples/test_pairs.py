@@ -131,15 +131,36 @@ def test_document_pairs_nsp_balanced_uses_every_last_sentence(tmp_path, make_sto
         assert any(start < end <= stop for end in ends)
 
 
-def test_build_examples_writes_the_sample_index(tmp_path, documents, make_store, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "data/tokens"
+def write_tokens(folder: Path, make_store, documents) -> None:
     folder.mkdir(parents=True)
     splits = {}
     for split in ("train", "validation"):
-        make_store(folder, documents[:20], split)
+        make_store(folder, documents, split)
         splits |= read_json(folder / "manifest.json")["splits"]
     stage.write_json(folder / "manifest.json", {"splits": splits, "marks": {"single": 2, "pair": 3}})
+
+
+@pytest.mark.parametrize(("long", "warned"), [(40, False), (80, True)])
+def test_build_examples_text_cut_from_long_sentences_is_warned_of(
+    tmp_path, make_store, monkeypatch, caplog, long, warned
+):
+    """Of 29 tokens, an example of 32 has room."""
+    monkeypatch.chdir(tmp_path)
+    documents = [[[number] * 20, [number] * 10] * 4 + [[number] * long] for number in range(9)]
+    write_tokens(tmp_path / "data/tokens", make_store, documents)
+    stage.run(seed=1, examples=ExamplesParams(max_seq_length=Lengths(phase1=32, phase2=128)))
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == warned
+    if warned:
+        assert warnings[0].startswith("phase1: of a sentence of more than 29 tokens")
+        # 51 tokens of the 80 of a long sentence, among the 200 of a document.
+        assert "leaves out 26 % of the training tokens" in warnings[0]
+
+
+def test_build_examples_writes_the_sample_index(tmp_path, documents, make_store, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "data/tokens"
+    write_tokens(folder, make_store, documents[:20])
     stage.run(seed=1, examples=ExamplesParams(max_seq_length=Lengths(phase1=32, phase2=64), dupe_factor=3))
     manifest = read_json("data/examples/manifest.json")
     samples = np.load("data/examples/phase1/train.npy")

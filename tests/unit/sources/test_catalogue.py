@@ -58,6 +58,9 @@ def test_load_source_unknown_name_lists_entries() -> None:
     [
         ("{path: a, url: 'ftp://x/a'}", "https, file, pypi"),
         ("{path: ., url: 'file:own/a.txt'}", "path . is a folder"),
+        (f"{{path: ., url: 'file:own/*', checksum: 'md5:{'0' * 32}'}}", "the address of a single file"),
+        ("{path: a, url: 'file:own/a[12]', unpack: {b: c}}", "the address of a single file"),
+        ("{path: a, url: 'file:own/?.txt', excerpts: {b: {begins: b, ends: e}}}", "the address of a single file"),
         ("{path: ../a, url: 'https://x/a'}", "a path is relative, without .."),
         ("{path: a.zip, url: 'https://x/a.zip', unpack: {../../b: b}}", "a path is relative, without .."),
         ("{path: a, url: 'https://x/a', checksum: 'sha256:abc'}", "64 hex digits"),

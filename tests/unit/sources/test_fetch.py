@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import zipfile
 from pathlib import Path
 
@@ -168,6 +169,45 @@ def test_fetch_local_pattern_keeps_folders(project: Path, pattern: str, expected
     run({"path": ".", "url": f"file:own/{pattern}"})
     paths = sorted(path.relative_to(project / "out").as_posix() for path in (project / "out").rglob("*.*"))
     assert paths == [*expected, "source.json"]
+
+
+def write_own(*names: str) -> None:
+    for name in names:
+        Path("own", name).parent.mkdir(parents=True, exist_ok=True)
+        Path("own", name).write_bytes(os.fsencode(name))
+
+
+def test_fetch_two_files_with_one_path_are_rejected_before_any_download(web, project: Path) -> None:
+    write_own("one/a.txt", "two/a.txt", "two/b.txt")
+    web.files["/a"] = BYTES
+    one, two = ({"path": ".", "url": f"file:own/{folder}/*.txt"} for folder in ("one", "two"))
+    page = {"path": "a.txt", "url": web.url("/a")}
+    for files, addresses in (
+        ([one, two], "own/one/a.txt and own/two/a.txt"),
+        ([page, one], f"own/one/a.txt and {web.url('/a')}"),
+        ([one, {"path": "c", "url": web.url("/a"), "unpack": {"a.txt": "x"}}], "own/one/a.txt and http"),
+    ):
+        with pytest.raises(PipelineError, match="two files of a catalogue entry have the same path: a.txt") as caught:
+            run(*files)
+        assert addresses in str(caught.value.where)
+    assert not web.requests
+    run(one, two | {"path": "more"}, page | {"path": "b.txt"})
+    assert names(project / "out") == ["a.txt", "b.txt", "more", "source.json"]
+    assert names(project / "out/more") == ["a.txt", "b.txt"]
+
+
+def test_fetch_local_file_whose_name_is_not_utf8_is_rejected(project: Path) -> None:
+    write_own("a.txt", os.fsdecode(b"shelf/caf\xe9.txt"))
+    with pytest.raises(PipelineError, match=r"a file's name is not UTF-8: b'own/shelf/caf\\xe9.txt'\n.*\n.*rename"):
+        run({"path": ".", "url": "file:own/**/*"})
+    assert not (project / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["book [1].txt", "who?.txt", "a*b.txt"])
+def test_fetch_local_file_with_the_characters_of_wildcards_is_copied(project: Path, name: str) -> None:
+    write_own(name)
+    run({"path": "a.txt", "url": f"file:own/{name}", "checksum": sha(name.encode())})
+    assert (project / "out/a.txt").read_text() == name
 
 
 def test_fetch_local_file_missing_or_wrong_is_not_deleted(project: Path) -> None:

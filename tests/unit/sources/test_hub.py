@@ -119,7 +119,7 @@ def test_fetch_hub_other_checksum_is_checked_and_not_recorded_as_sha256(hub, pro
 def test_fetch_hub_file_of_two_addresses_is_rejected_before_any_download(hub, project: Path) -> None:
     files = [SourceFile(path=".", url=f"hub:acme/pages@v1/{folder}/*0?.parquet") for folder in ("sample", "other")]
     hub.files[REPO, "v1"]["other/002.parquet"] = b"o"
-    with pytest.raises(PipelineError, match=r"two hub addresses match the same file: 002\.parquet"):
+    with pytest.raises(PipelineError, match=r"two files of a catalogue entry have the same path: 002\.parquet"):
         fetch.obtain("entry", Source(description="d", licence="l", citation="c", files=files))
     assert not hub.served
 

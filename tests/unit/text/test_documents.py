@@ -50,6 +50,20 @@ def test_write_shard_returns_size_and_hash_of_the_file(corpus):
         assert shard["documents"] == len(path.read_bytes().splitlines())
 
 
+def test_write_shard_written_twice_at_the_same_time_is_whole(tmp_path):
+    """A runner may start the work of a worker again while that worker still writes."""
+    documents = [Document(f"d:{n}", "", "text") for n in range(3)]
+
+    def slow_documents():
+        yield documents[0]
+        write_shard(tmp_path / "x.jsonl", documents)
+        yield from documents[1:]
+
+    shard = write_shard(tmp_path / "x.jsonl", slow_documents())
+    assert (shard["name"], shard["sha256"]) == ("x.jsonl", hash_file(tmp_path / "x.jsonl"))
+    assert [path.name for path in tmp_path.iterdir()] == ["x.jsonl"]
+
+
 def test_slice_shards_missing_or_truncated_shard_is_rejected(corpus):
     shard = corpus[0] / "4.jsonl"
     shard.write_bytes(b"".join(shard.read_bytes().splitlines(keepends=True)[:-1]))

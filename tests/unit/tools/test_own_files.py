@@ -246,6 +246,17 @@ def test_check_sources_missing_file_is_named(study: Callable[..., Study]) -> Non
     assert (finding.state, finding.message) == (PROBLEM, "a file of the task is missing: dev.jsonl (task mine)")
 
 
+def test_check_sources_two_files_with_one_path_are_named(study: Callable[..., Study], catalogue: Path) -> None:
+    for name in ("one/a.txt", "two/a.txt"):
+        (TEXT / name).parent.mkdir()
+        (TEXT / name).write_text("A mill.")
+    files = [{"path": ".", "url": f"file:{TEXT}/{folder}/*"} for folder in ("one", "two")]
+    (catalogue / "sources/two-shelves.yaml").write_text(json.dumps(ENTRY | {"files": files}))
+    finding = doctor.check_sources(study(**{"from": "two-shelves"}))
+    assert finding.state == PROBLEM and "two files of a catalogue entry have the same path: a.txt" in finding.message
+    assert f"{TEXT}/one/a.txt and {TEXT}/two/a.txt" in finding.message
+
+
 def test_check_sources_wrong_minimal_pair_is_named(study: Callable[..., Study], catalogue: Path) -> None:
     (TEXT / "a.txt").write_text("A mill.")
     (TASK / "a.jsonl").write_text('{"sentence_good": "It is.", "sentence_bad": "It are."}\n')

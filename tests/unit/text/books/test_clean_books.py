@@ -88,11 +88,13 @@ def test_clean_books_list_of_sentences_is_split_by_count(books: Path, between: s
     assert texts() == {f"books:all-{n:06d}": "\n".join(part) for n, part in enumerate(parts)}
 
 
-def test_clean_books_list_with_few_blank_lines_is_split_at_them(books: Path) -> None:
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_clean_books_list_with_few_blank_lines_is_split_at_them(books: Path, end: str) -> None:
     """google-research/bert's input: a sentence a line, a blank line after each document."""
     lines = [f"This is sentence number {number} of the whole." for number in range(240)]
     documents = [lines[start : start + 12] for start in range(0, 240, 12)]
-    (books / "all.txt").write_text("\n\n".join("\n".join(document) for document in documents) + "\n")
+    text = "\n\n".join("\n".join(document) for document in documents) + "\n"
+    (books / "all.txt").write_bytes(text.replace("\n", end).encode())
     run(sentences_per_document=10)
     expected = [part for document in documents for part in (document[:10], document[10:])]
     assert [text.split("\n") for text in texts().values()] == expected
@@ -327,10 +329,53 @@ def write_rows(path: Path, rows: list[dict]) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
-def test_clean_books_row_files_one_sentence_per_row_is_split_by_count(books: Path, suffix: str) -> None:
+def test_clean_books_row_files_one_sentence_per_row_is_split_by_count(
+    books: Path, suffix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     write_rows(books / f"all{suffix}", [{"id": n, "text": f"this is sentence number {n} ."} for n in range(250)])
     run(sentences_per_document=100)
     assert list(texts()) == [f"books:all-{n:06d}" for n in range(3)]
+    assert f"all{suffix}: each row is one sentence, so every 100 rows become a document" in caplog.text
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_clean_books_rows_of_kind_text_are_never_joined(books: Path, suffix: str) -> None:
+    rows = [{"id": f"r{n}", "text": f"This is review number {n} ."} for n in range(250)]
+    rows.append({"id": "long", "text": "\n\n".join(["A paragraph. It has two sentences."] * 9)})
+    write_rows(books / f"all{suffix}", rows)
+    run(TextParams, sentences_per_document=100, near_duplicates=None)
+    assert list(texts()) == [f"books:all-{row['id']}" for row in rows]
+
+
+def test_clean_books_list_of_sentences_of_kind_text_is_split_by_count(books: Path) -> None:
+    (books / "all.txt").write_text("".join(f"This is sentence number {n} .\n" for n in range(250)))
+    run(TextParams, sentences_per_document=100)
+    assert list(texts()) == [f"books:all-{n:06d}" for n in range(3)]
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".jsonl"])
+def test_clean_books_files_of_one_name_are_told_apart_by_their_folders(books: Path, suffix: str) -> None:
+    for number, name in enumerate(["01", "2019/01", "2020/01", "2020/deep/01", "2020/02"]):
+        path = books / f"{name}{suffix}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = f"This is mill number {number}."
+        path.write_text(text if suffix == ".txt" else json.dumps({"id": "a", "text": text}))
+    run()
+    row = "" if suffix == ".txt" else "-a"
+    assert texts() == {
+        f"books:{name}{row}": f"This is mill number {number}."
+        for number, name in enumerate(["01", "2019-01", "2020-01", "2020-deep-01", "02"])
+    }
+
+
+@pytest.mark.parametrize("names", [["2020/01.txt", "2020/01.md", "2019/01.txt"], ["a/b.txt", "b.txt", "a-b.txt"]])
+def test_clean_books_files_with_equal_names_in_ids_are_rejected(books: Path, names: list[str]) -> None:
+    for name in names:
+        (books / name).parent.mkdir(exist_ok=True)
+        (books / name).write_text("This is a mill.")
+    with pytest.raises(PipelineError, match="two files have the same name"):
+        run()
 
 
 @pytest.mark.parametrize(

@@ -62,3 +62,27 @@ def test_markdown_paragraphs_emphasis_and_escapes_are_removed() -> None:
     text = "---\ntitle: x\n---\nTitle\n=====\n\nA **bold** and *plain* [link](http://a.b) in `it`.\n\n"
     text += "- an item\n\n```\ncode\n```\n"
     assert markdown_paragraphs(text, Counter()) == ["A bold and plain link in it."]
+
+
+@pytest.mark.parametrize("between", ["\n", "\nAnother sentence, with no key: in it.\n\n"])
+def test_markdown_paragraphs_rule_at_the_start_is_not_front_matter(between: str) -> None:
+    text = f"---\n{between}{SENTENCE}\n\n---\n\n{SENTENCE}\n"
+    assert markdown_paragraphs(text, Counter())[-2:] == [SENTENCE, SENTENCE]
+
+
+@pytest.mark.parametrize("front", ["title: x", "dc.title:\n  - x", "date-of-print: 1900\n\nyear: 1901"])
+def test_markdown_paragraphs_front_matter_is_removed(front: str) -> None:
+    assert markdown_paragraphs(f"---\n{front}\n---\n{SENTENCE}\n", Counter()) == [SENTENCE]
+
+
+@pytest.mark.parametrize(
+    "quotation",
+    [
+        "> The mill > the house,\n> he said.",
+        "> The mill > the house,\nhe said.",
+        ">The mill > the house,\n>\n  > he said.",
+        "> > The mill > the house,\n>> he said.",
+    ],
+)
+def test_markdown_paragraphs_quotation_marks_of_every_line_are_removed(quotation: str) -> None:
+    assert markdown_paragraphs(f"{SENTENCE}\n\n{quotation}", Counter()) == [SENTENCE, "The mill > the house, he said."]

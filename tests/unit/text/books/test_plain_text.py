@@ -120,6 +120,31 @@ def test_plain_paragraphs_gutenberg_frame_and_headings_are_removed() -> None:
     assert dropped == {"frame": 1, "heading": 4, "front matter": 1, "table of contents": 1}
 
 
+SMALL_PRINT = "*END*THE SMALL PRINT! FOR PUBLIC DOMAIN ETEXTS*Ver.04.29.93*END*"
+START, END = "*** START OF THE PROJECT GUTENBERG EBOOK A TALE ***", "*** END OF THE PROJECT GUTENBERG EBOOK A TALE ***"
+OLD_END = "End of Project Gutenberg's A Tale"
+
+
+@pytest.mark.parametrize(
+    ("blocks", "frames"),
+    [
+        ([START, *BODY, END, "A licence.", "A header.", START, *BODY, END, "A licence."], 2),
+        (["A header.", SMALL_PRINT, *BODY, OLD_END, "A header.", SMALL_PRINT, *BODY, OLD_END], 2),
+        ([START, *BODY, OLD_END, END, "A header.", START, *BODY], 2),
+        ([*BODY, OLD_END, "A header.", START, *BODY, END], 2),
+        # The small print stands behind the book.
+        ([*BODY, *BODY, OLD_END, "A licence.", SMALL_PRINT], 1),
+        ([START, *BODY, *BODY, OLD_END, "A licence.", SMALL_PRINT, ""], 1),
+        ([*BODY, *BODY, END, "A licence."], 1),
+        (["A header.", START, *BODY, *BODY], 1),
+    ],
+)
+def test_plain_paragraphs_every_framed_book_of_a_file_is_kept(blocks: list[str], frames: int) -> None:
+    dropped: Counter[str] = Counter()
+    assert plain_paragraphs("\n\n".join(blocks), dropped) == [*BODY, *BODY]
+    assert dropped == {"frame": frames}
+
+
 MATTER = {
     "errata": "ERRATA (noted by transcriber)\n\np. 12: for dogs read days\n\np. 40, line 3: delete the comma.",
     "notes": "Transcriber's Notes\n\nThe spelling of the book was kept.\n\nA table was moved to its end.",
@@ -291,3 +316,36 @@ def test_plain_paragraphs_unclosed_bracket_removes_at_most_one_line() -> None:
         "He wrote [enter the house at noon], and she read.",
     ]
     assert plain_paragraphs("\n\n".join([*BODY, *texts, *BODY]), Counter()) == [*BODY, *texts, *BODY]
+
+
+@pytest.mark.parametrize("mark", ["Illustration: ", "Footnote 3: ", "Sidenote: ", "Transcriber: "])
+def test_plain_paragraphs_unclosed_note_removes_no_other_text(mark: str) -> None:
+    unclosed = f"[{mark}The mill by the river, as it was before the fire."
+    others = ["He wrote that it was [sic] small.", f"[{mark}Another mill.]", f"[{mark}Never closed, and [so on] left."]
+    dropped: Counter[str] = Counter()
+    paragraphs = plain_paragraphs("\n\n".join([*BODY, unclosed, *BODY, *others, *BODY]), dropped)
+    assert [paragraph for paragraph in paragraphs if mark not in paragraph] == [*BODY, *BODY, others[0], *BODY]
+
+
+@pytest.mark.parametrize(
+    ("note", "rest"),
+    [
+        ("[Footnote 1: One paragraph.\n\nAnother paragraph.]", ""),
+        ("[Illustration]", ""),
+        ("[Footnote 1: See [Greek: logos] there.]", " there.]"),
+        ("[Footnote 1: See [a [b] c] there.]", " c] there.]"),
+    ],
+)
+def test_plain_paragraphs_closed_note_is_removed_up_to_its_first_bracket(note: str, rest: str) -> None:
+    text = f"He came to the mill.{note} It was small."
+    assert plain_paragraphs(text, Counter()) == [f"He came to the mill.{rest} It was small."]
+
+
+@pytest.mark.parametrize(
+    "piece", ["[footnote ", "[footnote [a]", "[a]", "[footnote ]", "[", "[[a]", "[footnote [[a] ] "]
+)
+def test_plain_paragraphs_unclosed_notes_take_linear_time(piece: str) -> None:
+    def read(count: int) -> None:
+        plain_paragraphs(f"[footnote {piece * count}", Counter())
+
+    assert_linear(read, 4_000 // len(piece), 4_000 // len(piece) * TIMES)

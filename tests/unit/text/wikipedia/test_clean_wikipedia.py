@@ -248,6 +248,16 @@ def test_clean_wikipedia_dump_parts_are_merged_into_one_source(project: Path) ->
     assert [shard["name"].partition("-")[0] for shard in manifest["shards"]] == ["10", "2"]
 
 
+def test_clean_wikipedia_parts_of_several_wikis_are_rejected(project: Path) -> None:
+    """Their pages have the same numbers, and a source has one language."""
+    write_dump(project, dump_of(page(1)), "a")
+    write_dump(project, bz2.compress((HEAD.replace("testwiki", "otherwiki") + page(1) + TAIL).encode()), "b")
+    message = r"(?s)several wikis: otherwiki, testwiki\n.*corpus\.sources\.wiki\.parts.*a source of its own"
+    with pytest.raises(PipelineError, match=message):
+        stage.run("wiki", WikipediaParams(entry="x", parts=("a", "b")))
+    assert not (project / "data/text/wiki/clean-text").exists()
+
+
 def test_clean_wikipedia_unknown_templates_are_counted_in_manifest(project: Path) -> None:
     texts = ["It is {{odd}} here.", "It is {{Odd|x}} here. {{a}} is there, and {{odd}} is too.", "{{odd}}"]
     out = write_dump(project, dump_of(*(page(n, f"{PROSE} {text}") for n, text in enumerate(texts))))
