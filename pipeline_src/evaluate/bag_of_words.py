@@ -24,6 +24,7 @@ import numpy as np
 
 from pipeline_src.study.task_spec import TaskSpec
 from pipeline_src.tasks.classification import gold_labels
+from pipeline_src.tasks.examples import labelled_part
 from pipeline_src.tasks.multilabel import MultiLabel
 from pipeline_src.tasks.retrieval import rank_passages
 from pipeline_src.tasks.tagging import METRICS as TAG_METRICS
@@ -41,7 +42,9 @@ Examples = Sequence[Any]
 
 def predict(spec: TaskSpec, training: Examples, examples: Examples) -> list[Prediction]:
     """Fit the baseline to ``training``, and predict ``examples`` in the same format as a model."""
-    predictions = PREDICT[spec.kind](spec, training[:MAX_EXAMPLES], examples)
+    # Of a larger file, a random part is read, since its rows may be sorted by label.
+    part = labelled_part(spec.name, "bag of words", training, MAX_EXAMPLES)
+    predictions = PREDICT[spec.kind](spec, part, examples)
     return [{"id": example.id, "prediction": value} for example, value in zip(examples, predictions, strict=True)]
 
 

@@ -101,5 +101,7 @@ def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams) -
 
 
 def has_grid(runs: Sequence[Json]) -> bool:
-    # Returns whether several runs of the same seed were compared on the development set.
-    return len({(run["seed"], run["weights"]) for run in runs}) < len(runs)
+    # Returns whether several runs of the same seed were compared on the development set. The scores are those of
+    # pretrained weights, so the grid of the random baseline does not count.
+    seeds = [run["seed"] for run in runs if run["weights"] == "pretrained"]
+    return len(set(seeds)) < len(seeds)

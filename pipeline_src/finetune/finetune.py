@@ -31,7 +31,7 @@ from pipeline_src.finetune.hyperparameter_grid import BaselineGrid, Grid, GridPo
 from pipeline_src.finetune.task_data import EvalSet, TaskData
 from pipeline_src.finetune.task_model import save_task_model
 from pipeline_src.finetune.task_trainer import EpochScore, TaskTrainer, load_task_config, task_settings
-from pipeline_src.model.hub import load_weights
+from pipeline_src.model.hub import fill, read_tensors
 from pipeline_src.study.finetune import FinetuneParams
 from pipeline_src.study.machine import DEFAULT_MACHINE, Machine
 from pipeline_src.study.model import ModelParams
@@ -131,7 +131,8 @@ def run(
     # The best model predicts the test files. They have no labels, so no scores are computed.
     best_folder = grids["pretrained"].best_folder
     best = trainer.model()
-    load_weights(best, best_folder / "model")
+    saved = read_tensors(best_folder / "model", config.names)
+    fill(best, settings.restored(saved, config), best_folder / "model")
     best.to(trainer.distributed.device)
 
     with atomic_directory(task_predictions(task, finetune_seed)) as output:

@@ -17,6 +17,7 @@ from pipeline_src.model.bert import Bert, BertConfig, make_encoder
 from pipeline_src.study.finetune import FinetuneParams
 from pipeline_src.study.schema import NO_TEACHER
 from pipeline_src.study.task_spec import TaskSpec
+from pipeline_src.tasks.classification import MODEL_RANGE
 
 # Heads that read one pooled vector per sequence.
 POOLED = ("sequence", "choice")
@@ -164,7 +165,7 @@ class BertForTask(nn.Module):
         u, v = means.view(len(means) // 2, 2, -1).unbind(1)
         if bi_encoder.range is not None:
             # Cosine 0 gives the lowest value of the range, cosine 1 the highest.
-            low, high = bi_encoder.range
+            low, high = MODEL_RANGE
             cosines = F.cosine_similarity(u, v)[:, None]
             return low + (high - low) * cosines
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from tokenizers import Tokenizer
+from torch import Tensor
 
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.files import read_json
@@ -23,6 +24,7 @@ from pipeline_src.study.machine import DEFAULT_MACHINE, Machine
 from pipeline_src.study.reading import check_block
 from pipeline_src.study.schema import Section
 from pipeline_src.study.task_spec import TaskSpec
+from pipeline_src.tasks.classification import MODEL_RANGE, value_scale
 from pipeline_src.tasks.examples import read_unlabelled
 from pipeline_src.tasks.features import Features, RankingFeatures
 from pipeline_src.tasks.kinds import make_task
@@ -78,6 +80,29 @@ class TaskSettings(Section):
             pooling=self.pooling,
         )
 
+    def saved(self, tensors: Mapping[str, Tensor], config: BertConfig) -> Mapping[str, Tensor]:
+        # Returns a model's weights as they are saved. The outputs of a saved regression are the task's values, which is
+        # what a user of transformers expects.
+        low, factor = value_scale(self.task.range or MODEL_RANGE)
+        return scaled_outputs(tensors, config.names.output_layers["sequence"], factor, low)
+
+    def restored(self, tensors: Mapping[str, Tensor], config: BertConfig) -> Mapping[str, Tensor]:
+        # The inverse of `saved`.
+        low, factor = value_scale(self.task.range or MODEL_RANGE)
+        return scaled_outputs(tensors, config.names.output_layers["sequence"], 1 / factor, -low / factor)
+
+
+def scaled_outputs(tensors: Mapping[str, Tensor], layer: str, factor: float, offset: float) -> Mapping[str, Tensor]:
+    # Returns a model's weights, with those of its output layer changed so that an output x becomes offset + factor * x.
+    if (factor, offset) == (1, 0):
+        return tensors
+    scaled = dict(tensors)
+    for name in scaled.keys() & {f"{layer}.weight", f"{layer}.bias"}:
+        scaled[name] = factor * scaled[name]
+        if name.endswith(".bias"):
+            scaled[name] += offset
+    return scaled
+
 
 # Not inference_mode, because DeBERTa caches tensors that the next epoch's backward pass needs.
 @torch.no_grad()
@@ -117,6 +142,8 @@ class TaskPredictor:
 
     def __call__(self, examples: Sequence[Any]) -> list[Prediction]:
         # Returns predictions in the order of the examples.
+        if not examples:
+            return []
         settings = self.settings
         task = make_task(settings.task)
         features = make_features(
@@ -141,7 +168,8 @@ def load(folder: str | Path, machine: Machine = DEFAULT_MACHINE) -> TaskPredicto
         model.drop_unread_pooler()
         return model
 
-    model = filled(make, config, read_tensors(folder, config.names), folder)
+    tensors = settings.restored(read_tensors(folder, config.names), config)
+    model = filled(make, config, tensors, folder)
     return TaskPredictor(settings, model.to(distributed.device), tokenizer, distributed)
 
 

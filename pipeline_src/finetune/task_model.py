@@ -45,7 +45,8 @@ def save_task_model(
     card_class = classes["encoder"] if has_lstm else huggingface_class
     head = FIRST_LAST.format(layer=model.output_layer) if model.first_last else ""
     card = finetuned_card(trainer.config, spec.name, card_class, source, training, results, head)
-    save_model(folder, model, trainer.config, huggingface_class, data.encoder, card)
+    tensors = settings.saved(model.state_dict(), trainer.config)
+    save_model(folder, tensors, trainer.config, huggingface_class, data.encoder, card)
     # If the task has unanswerable questions or sets of labels, `scores` has the best threshold.
     saved = settings.model_copy(update={"threshold": scores.get("threshold")})
     config = read_json(folder / "config.json", dict) | label_names(spec)

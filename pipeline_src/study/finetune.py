@@ -85,7 +85,7 @@ class TaskHyperparameters(Section):
     random_learning_rates: Rates | None = None
     random_epochs: Numbers | None = None
     head_learning_rate: float | None = Field(default=None, gt=0, le=1)
-    max_length: int = Field(default=128, ge=16, le=4096)
+    max_length: int = Field(default=128, ge=16, le=8192)
     window_stride: int | None = Field(default=None, ge=1)
     random_baseline: bool = False
     dropout: float | None = Field(default=None, ge=0, lt=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated, Literal, get_args
@@ -160,6 +161,10 @@ class Layout:
 
 # Maximum absolute value of a regression's range.
 MAX_VALUE = 1e9
+# Tags whose entities `tagging.entities` finds: those of IOB and IOBES.
+ENTITY_TAG = re.compile(r"O|[BIES]-.+")
+# Formats of files that have no header, since their records name the columns or have none.
+WITHOUT_HEADER = (".jsonl", ".parquet", ".json")
 
 
 class TaskSpec(Section):
@@ -177,7 +182,7 @@ class TaskSpec(Section):
         header: whether the first line of the tables is a header.
         short_rows: what to do with a line that has too few columns: ``refuse`` raises an error, ``drop`` skips and
             counts it.
-        unanswerable: whether a question may have no answer (span tasks only).
+        unanswerable: whether a question may have no answer (span tasks, and retrieval from SQuAD's JSON, only).
         format: file format of tagged words, a key of ``conll.FORMATS`` (tagging tasks only).
     """
 
@@ -203,6 +208,11 @@ class TaskSpec(Section):
         return [eval_set.test for eval_set in self.scores.values() if eval_set.test is not None]
 
     @property
+    def _all_columns(self) -> list[Columns]:
+        of_tests = [test.columns for test in self._tests if test.columns is not None]
+        return [*self._declared_columns, *of_tests]
+
+    @property
     def _files(self) -> list[str]:
         files = [self.train]
         for eval_set in self.scores.values():
@@ -214,9 +224,11 @@ class TaskSpec(Section):
         if self.kind == "retrieval":
             return self._check_retrieval()
         has_corpus = any(eval_set.corpus or eval_set.queries for eval_set in self.scores.values())
-        if has_corpus or any(columns.negatives for columns in self._declared_columns):
+        if has_corpus or any(columns.negatives for columns in self._all_columns):
             raise ValueError("only kind `retrieval` has negatives, corpus and queries; leave them out")
-        if self.kind == "span" and self.columns is not None:
+        if self.unanswerable and self.kind != "span":
+            raise ValueError(f"kind {self.kind} has no questions without an answer; leave out `unanswerable`")
+        if self.kind == "span" and self._all_columns:
             raise ValueError("spans are read from SQuAD's JSON, which has no columns: leave out `columns`")
         if self.kind != "span" and self.columns is None:
             raise ValueError(f"`columns` is missing: kind {self.kind} needs it, to find text and label in the file")
@@ -224,14 +236,16 @@ class TaskSpec(Section):
             format = "SQuAD's JSON" if self.kind == "span" else "CoNLL or CoNLL-U"
             raise ValueError(f"kind {self.kind} does not read Parquet; convert its files to {format}")
         self._check_labels()
-        if self.kind == "tagging" and self.columns is not None:
-            if len(self.columns.required) != 2 or not self.columns.are_numbers:
+        for columns in self._declared_columns:
+            if self.kind == "tagging" and (len(columns.required) != 2 or not columns.are_numbers):
                 raise ValueError("tagging needs the numbers (from 1) of one text column and of the label column")
-        has_choices = bool(self.columns and self.columns.choices)
-        if self.kind == "choice" and not has_choices:
-            raise ValueError("`choices` is missing in `columns`: kind choice needs the columns of the endings")
-        if has_choices and self.kind != "choice":
-            raise ValueError(f"only kind choice has `choices`; leave it out of the columns of kind {self.kind}")
+        for columns in self._all_columns:
+            if self.kind == "choice" and not columns.choices:
+                raise ValueError("`choices` is missing in `columns`: kind choice needs the columns of the endings")
+            if columns.choices and self.kind != "choice":
+                raise ValueError(f"only kind choice has `choices`; leave it out of the columns of kind {self.kind}")
+        if self.is_classification and len({len(columns.texts) for columns in self._all_columns}) > 1:
+            raise ValueError("some `texts` have one column and others two; name as many in all `columns` of a task")
         if self.range is not None and not (-MAX_VALUE <= self.range[0] < self.range[1] <= MAX_VALUE):
             raise ValueError(f"a range is [lowest, highest], both between -{MAX_VALUE:g} and {MAX_VALUE:g}")
         names = [test.submit for test in self._tests]
@@ -249,9 +263,29 @@ class TaskSpec(Section):
             raise ValueError(
                 f"{state}: a classification needs either a list of `labels` or, for a regression, a `range`"
             )
-        is_repeated = len(set(self.labels)) != len(self.labels)
-        if is_repeated or len(self.labels) == 1 or not all(self.labels):
-            raise ValueError("`labels` needs two or more names, each listed once and none empty")
+        for labels in (self.labels, *(eval_set.labels or () for eval_set in self.scores.values())):
+            is_repeated = len(set(labels)) != len(labels)
+            if is_repeated or len(self.labels) == 1 or not all(labels):
+                raise ValueError("`labels` needs two or more names, each listed once and none empty")
+        if self.kind == "tagging":
+            self._check_tags()
+
+    def _check_tags(self) -> None:
+        for name, eval_set in self.scores.items():
+            if eval_set.labels is not None:
+                raise ValueError(f"{name}: tags are spelled alike in all files of a task; leave out its `labels`")
+        needs_entities = any("entity_f1" in eval_set.metrics for eval_set in self.scores.values())
+        for label in self.labels:
+            # The tags of a sentence are joined by spaces where its errors are listed.
+            if label.split() != [label]:
+                raise ValueError(
+                    f"the label {label!r} has white space, which a tag cannot have; replace it here and in the files"
+                )
+            if needs_entities and not ENTITY_TAG.fullmatch(label):
+                raise ValueError(
+                    f"entity_f1 reads O and tags such as B-PER, I-PER, E-PER and S-PER, not {label}; write the L- and "
+                    "U- of BILOU as E- and S-, and the M- of BMES as I-, or use the metric accuracy"
+                )
 
     def _check_retrieval(self) -> TaskSpec:
         files = [(self.train, self.columns, self.labels)]
@@ -287,8 +321,17 @@ class TaskSpec(Section):
             raise ValueError("a test file has no label column")
         if self.kind in ("multilabel", "tagging", "retrieval") and self._tests:
             raise ValueError(f"kind {self.kind} does not support a `test` file; remove it")
-        if self.columns is not None and not self.header and not self.columns.are_numbers:
-            raise ValueError("without a header, columns must be numbers from 1")
+        tables = [(self.train, self.columns, self.header)]
+        for eval_set in self.scores.values():
+            tables.append((eval_set.file, eval_set.columns or self.columns, self.header))
+        for test in self._tests:
+            tables.append(
+                (test.file, test.columns or self.columns, self.header if test.header is None else test.header)
+            )
+        for file, named, header in tables:
+            has_names = header or file.endswith(WITHOUT_HEADER)
+            if named is not None and not has_names and not named.are_numbers:
+                raise ValueError(f"{file}: without a header, columns must be numbers from 1")
         return self
 
     @model_validator(mode="after")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -55,7 +56,11 @@ def read_queries(
     texts: dict[str, str] | None = None
     corpus: dict[str, str] = {}
     if declared is not None and declared.corpus and declared.queries:
-        folder = path.parents[len(Path(declared.file).parts) - 1]
+        folder = _folder_of(path, declared.file)
+        for file in (declared.corpus, declared.queries):
+            if not (folder / file).exists():
+                hint = "put it there, since the rows name its texts by id, or run the stage download_tasks"
+                raise PipelineError("task file not found", folder / file, where=path, hint=hint)
         corpus = _texts_by_id(spec.name, folder / declared.corpus)
         texts = _texts_by_id(spec.name, folder / declared.queries)
 
@@ -90,6 +95,16 @@ def read_queries(
         pairs = tuple(tuple(map(index.__getitem__, passages)) for passages in rows)
         queries.append(Query(str(len(queries)), text, all_passages, pairs, groups[query]))
     return queries
+
+
+def _folder_of(path: Path, file: str) -> Path:
+    # Returns the task's folder, if `path` is that of its file `file`: above the folder qrels for qrels/test.tsv.
+    depth = len(Path(file).parts)
+    # A short path such as test.tsv does not name the folders above it.
+    if len(path.parts) <= depth:
+        path = Path(os.path.abspath(path))
+    folders = path.parents
+    return folders[min(depth, len(folders)) - 1]
 
 
 def _texts_by_id(task: str, path: Path) -> dict[str, str]:

@@ -32,8 +32,13 @@ def _ndcg(hits: np.ndarray, relevant: np.ndarray) -> np.ndarray:
     top = hits[:, : len(GAINS)]
     gain = top @ GAINS[: top.shape[1]]
     # With 3 relevant passages, the best possible gain is that of hits at ranks 1 to 3.
-    best_gain = np.cumsum(GAINS)[np.minimum(relevant, len(GAINS)) - 1]
-    return gain / best_gain
+    num_hits = np.minimum(relevant, len(GAINS))
+    best_gain = np.cumsum(GAINS)[num_hits - 1]
+    # Rounding would make some perfect rankings less than 1, that is, wrong.
+    ranks = np.arange(top.shape[1])
+    best = ranks < relevant[:, None]
+    is_best = (top == best).all(1)
+    return np.where(is_best, 1.0, gain / best_gain)
 
 
 def _reciprocal_rank(hits: np.ndarray, relevant: np.ndarray) -> np.ndarray:

@@ -20,6 +20,9 @@ FETCH_AGAIN = "fix the file, or fetch it again"
 SHORT = "rows dropped (a column is missing)"
 LONG = "rows with more fields than the header (kept)"
 
+# The csv module's own limit is 131,072 characters in a field, and some texts are longer. This is the highest possible.
+csv.field_size_limit(2**31 - 1)
+
 # (line number counted from 1, fields)
 Row = tuple[int, list[str]]
 
@@ -87,8 +90,7 @@ def comma_separated(path: Path) -> Iterator[Row]:
                 start = reader.line_num + 1
         except csv.Error as error:
             where = f"{path}:{start}"
-            too_long = "field limit" in str(error)
-            problem = "a field is too long" if too_long else "a quotation mark is not closed, or misplaced"
+            problem = "a quotation mark is not closed, or misplaced"
             raise PipelineError(problem, error, where=where, hint=FETCH_AGAIN) from None
 
 

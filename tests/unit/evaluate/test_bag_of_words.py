@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipeline_src.evaluate.bag_of_words import applies, predict
+from pipeline_src.evaluate.bag_of_words import MAX_EXAMPLES, applies, predict
 from pipeline_src.study.task_spec import TaskSpec, load_spec
 from pipeline_src.tasks.queries import Query
 
@@ -68,6 +68,24 @@ def test_bag_of_words_label_of_all_or_no_training_texts_is_constant(texts):
     training = [example(n, (True, False, False), text) for n, text in enumerate(texts * 5)]
     (row,) = predict(TOPICS, training, [example(9, (True, False, False), "new")])
     assert row == {"id": "9", "prediction": ["sport"]}
+
+
+def test_bag_of_words_of_large_sorted_file_learns_every_label():
+    texts = ["bad film"] * (MAX_EXAMPLES + 1) + ["fine film"] * MAX_EXAMPLES
+    training = [example(n, int("fine" in text), text) for n, text in enumerate(texts)]
+    scored = [example(0, 0, "bad"), example(1, 0, "fine")]
+    rows = predict(load_spec("cola"), training, scored)
+    assert [row["prediction"] for row in rows] == ["0", "1"]
+    assert rows == predict(load_spec("cola"), training, scored)
+
+
+def test_bag_of_words_of_largest_file_reads_all_rows_in_order():
+    """The last tenth of the rows decides the rule for unseen words."""
+    seen = [tagged("mill/O", "Rome/B-LOC", f"City{number}/B-LOC") for number in range(MAX_EXAMPLES - 2000)]
+    for tag in ("O", "B-LOC"):
+        held_out = [tagged(f"MILL/{tag}", "Rome/B-LOC")] * 2000
+        (row,) = predict(load_spec("ner"), [*seen, *held_out], [tagged("Mill/O")])
+        assert row["prediction"] == [tag]
 
 
 def test_bag_of_words_does_not_apply_to_unanswerable_questions():

@@ -124,6 +124,14 @@ def test_evaluate_task_with_grid_is_listed(study):
     assert "best_of_grid" not in read_json("results/scores.json")
 
 
+def test_evaluate_task_with_grid_of_random_weights_alone_is_not_listed(study):
+    random_runs = [one_run(75.0, weights="random"), one_run(50.0, 5e-5, weights="random")]
+    write_run("rte", "1", one_run(25.0), *random_runs)
+    write_run("rte", "2", one_run(100.0), *random_runs)
+    evaluate_rte()
+    assert "best_of_grid" not in read_json("results/scores.json")
+
+
 def test_evaluate_missing_predictions_are_rejected(study):
     shutil.rmtree(study / "results/predictions/rte/2/predicted/pretrained")
     with pytest.raises(PipelineError, match=r"rte/2/predicted/pretrained/rte.jsonl[\s\S]*finetune"):

@@ -241,6 +241,51 @@ def test_predictor_text_longer_than_max_length_is_truncated(study):
     assert shorter["probabilities"] == pytest.approx(rows[1]["probabilities"]), "cut to 16 tokens as in the training"
 
 
+@pytest.mark.parametrize("task", ["sst2", "squad1", "pos", "swag"])
+def test_predictor_of_no_examples_returns_no_predictions(study, task):
+    assert load(fine_tune(task))([]) == []
+
+
+def write_years(catalogue: Path) -> None:
+    """Write the task years: that of stsb, with years from 1900 to 2020 in place of numbers from 0 to 5."""
+    entry = (catalogue / "tasks/stsb.yaml").read_text()
+    entry = entry.replace("[0, 5]", "[1900, 2020]").replace("stsb:", "years:").replace("STS-B.tsv", "Years.tsv")
+    (catalogue / "tasks/years.yaml").write_text(entry)
+    shutil.copytree("data/tasks/stsb", "data/tasks/years")
+    for name in ("train.tsv", "dev.tsv"):
+        file = Path("data/tasks/years", name)
+        header, *lines = file.read_text().splitlines()
+        rows = [line.rpartition("\t") for line in lines]
+        years = [f"{texts}\t{1900 + 24 * float(number)}" for texts, _, number in rows]
+        file.write_text("\n".join([header, *years, ""]))
+
+
+@pytest.mark.parametrize("changes", [{}, {"pair_head": "bi_encoder"}], ids=["cross_encoder", "bi_encoder"])
+def test_finetune_regression_reaches_values_far_from_0(study, catalogue, changes):
+    write_years(catalogue)
+    predictor = load(fine_tune("years", **changes))
+    stage = [row["prediction"] for row in predictions("years")]
+    assert 1900 < min(stage) < max(stage) < 2020
+    assert len(predictions("years", "years.test")) == 10
+    alone = predictor(predictor.read("data/tasks/years/dev.tsv"))
+    assert [row["prediction"] for row in alone] == pytest.approx(stage, abs=1e-3)
+
+
+def test_predictor_years_equal_transformers(study, catalogue):
+    transformers = pytest.importorskip("transformers")
+    write_years(catalogue)
+    folder = fine_tune("years")
+    predictor = load(folder)
+    examples = predictor.read("data/tasks/years/dev.tsv")
+    peer = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    with torch.no_grad():
+        years = peer(**tokenizer(*texts_of(examples), padding=True, return_tensors="pt")).logits[:, 0]
+    assert [row["prediction"] for row in predictor(examples)] == pytest.approx(
+        years.clip(1900, 2020).tolist(), abs=1e-3
+    )
+
+
 def test_load_works_without_catalogue_entry(study, catalogue):
     folder = fine_tune("squad2", max_length=40)
     spec = load_spec("squad2")

@@ -84,6 +84,13 @@ def test_load_spec_unknown_task_or_eval_set_is_rejected():
             "columns must be numbers from 1",
         ),
         ("{kind: classification, range: [0, 1], columns: {texts: [a], label: b}}", "pearson, spearman"),
+        (
+            "{kind: classification, unanswerable: true, labels: [x, y], columns: {texts: [a], label: b}}",
+            "kind classification has no questions without an answer; leave out `unanswerable`",
+        ),
+        ("{kind: tagging, labels: [O, proper noun], columns: {texts: [1], label: 2}}", "'proper noun' has white space"),
+        ('{kind: tagging, labels: [O, "a\\u00a0b"], columns: {texts: [1], label: 2}}', "has white space"),
+        ('{kind: tagging, labels: [O, "b "], columns: {texts: [1], label: 2}}', "'b ' has white space"),
     ],
 )
 def test_load_spec_invalid_declaration_is_rejected_with_key(catalogue: Path, entry: str, key: str):
@@ -202,3 +209,74 @@ def test_task_spec_impossible_value_is_rejected(change: dict, message: str):
     task = {"name": "mine", "kind": "classification", "columns": {"texts": [1], "label": 2}, "labels": ["a", "b"]}
     with pytest.raises(ValidationError, match=message):
         TaskSpec.model_validate(task | {"scores": {"mine": score}} | change)
+
+
+CLASSES = {"kind": "classification", "columns": {"texts": ["a"], "label": "y"}, "labels": ["no", "yes"]}
+PAIRS = CLASSES | {"columns": {"texts": ["a", "b"], "label": "y"}}
+CHOICES = {"kind": "choice", "columns": {"texts": ["a"], "choices": ["x", "z"], "label": "y"}}
+WORDS = {"kind": "tagging", "columns": {"texts": [1], "label": 2}, "labels": ["no", "yes"]}
+NUMBERED = CLASSES | {"columns": {"texts": [1], "label": 2}, "header": False}
+
+
+def make_spec(task: dict, change: dict) -> TaskSpec:
+    score = {"title": "x", "file": "dev.tsv", "metrics": ["accuracy"], **change}
+    return TaskSpec.model_validate({"name": "mine", **task, "scores": {"mine": score}})
+
+
+def with_test(**keys: object) -> dict:
+    return {"test": {"file": "test.tsv", "submit": "x", **keys}}
+
+
+@pytest.mark.parametrize(
+    ("task", "change", "message"),
+    [
+        (NUMBERED, {"columns": {"texts": ["a"], "label": "y"}}, "dev.tsv: without a header, columns must be numbers"),
+        (NUMBERED, with_test(columns={"texts": ["a"]}), "test.tsv: without a header, columns must be numbers"),
+        (CLASSES, with_test(header=False), "test.tsv: without a header, columns must be numbers"),
+        (CHOICES, {"columns": {"texts": ["a"], "label": "y"}}, "`choices` is missing"),
+        (CHOICES, with_test(columns={"texts": ["a"]}), "`choices` is missing"),
+        (CLASSES, {"columns": {"texts": ["a"], "choices": ["x"], "label": "y"}}, "only kind choice has `choices`"),
+        (CLASSES, with_test(columns={"texts": ["a"], "choices": ["x"]}), "only kind choice has `choices`"),
+        (CLASSES, with_test(columns={"texts": ["a"], "negatives": ["x"]}), "only kind `retrieval` has negatives"),
+        (PAIRS, {"columns": {"texts": ["a"], "label": "y"}}, "some `texts` have one column and others two"),
+        (PAIRS, with_test(columns={"texts": ["a"]}), "some `texts` have one column and others two"),
+        (CLASSES, {"labels": ["no", "no"]}, "each listed once"),
+        (CLASSES, {"labels": ["no", ""]}, "none empty"),
+        (WORDS, {"labels": ["0", "1"]}, "mine: tags are spelled alike in all files of a task; leave out its `labels`"),
+        (WORDS, {"columns": {"texts": ["word"], "label": "tag"}}, "tagging needs the numbers"),
+        ({"kind": "span"}, {"metrics": ["f1"], "columns": {"texts": ["a"]}}, "leave out `columns`"),
+        ({"kind": "span"}, {"metrics": ["f1"], **with_test(columns={"texts": ["a"]})}, "leave out `columns`"),
+    ],
+)
+def test_task_spec_impossible_evaluation_or_test_file_is_rejected(task: dict, change: dict, message: str):
+    make_spec(task, {"metrics": change.get("metrics", ["accuracy"])})
+    with pytest.raises(ValidationError, match=message):
+        make_spec(task, change)
+
+
+@pytest.mark.parametrize(
+    ("task", "change"),
+    [
+        (NUMBERED, {"file": "dev.jsonl", "columns": {"texts": ["a"], "label": "y"}}),
+        (NUMBERED, with_test(header=True, columns={"texts": ["a"]})),
+        (CLASSES, with_test(header=False, columns={"texts": [1]})),
+        (CLASSES, {"labels": ["0", "1"]}),
+        (CHOICES, with_test()),
+    ],
+)
+def test_task_spec_evaluation_or_test_file_of_another_layout_is_valid(task: dict, change: dict):
+    assert make_spec(task, change).scores["mine"].file.startswith("dev")
+
+
+@pytest.mark.parametrize("label", ["PERSON", "L-PER", "U-PER", "M-PER", "B-", "b-PER", "B_PER", "o"])
+def test_task_spec_tags_without_entities_are_rejected_for_entity_f1(label: str):
+    words = WORDS | {"labels": ["O", "B-PER", label]}
+    assert make_spec(words, {}).labels[2] == label
+    with pytest.raises(ValidationError, match=f"not {label}; write the L- and U- of BILOU as E- and S-, and the M-"):
+        make_spec(words, {"metrics": ["accuracy", "entity_f1"]})
+
+
+@pytest.mark.parametrize("prefixes", ["I", "BI", "BIES"])
+def test_task_spec_tags_with_entities_are_valid_for_entity_f1(prefixes: str):
+    words = WORDS | {"labels": ["O", *(f"{prefix}-{kind}" for prefix in prefixes for kind in ("PER", "a-b"))]}
+    assert make_spec(words, {"metrics": ["entity_f1"]}).kind == "tagging"

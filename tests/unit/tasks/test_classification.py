@@ -93,6 +93,29 @@ def test_regression_predictions_are_clipped_to_range(tokenizer: Tokenizer):
     assert STSB.majority_baseline("stsb", examples) == {"pearson": 0.0, "spearman": 0.0}
 
 
+@pytest.mark.parametrize("limits", [(0.0, 5.0), (1900.0, 2020.0), (-1.0, 1.0), (0.1, 0.7), (-1e9, 1e9)])
+def test_regression_of_any_range_is_learnt_from_0_to_5(tokenizer: Tokenizer, limits: tuple[float, float]):
+    low, high = limits
+    task = make_task(STSB.spec.model_copy(update={"range": limits}))
+    shares = (0.0, 0.25, 1.0)
+    examples = [TextExample(str(n), ("w1", "w2"), low + share * (high - low)) for n, share in enumerate(shares)]
+    features = task.features(examples, tokenizer, 128)
+    assert features.labels.dtype == np.float32 and features.labels == pytest.approx([0.0, 1.25, 5.0])
+    rows = task.predict(examples, features, features.labels[:, None])
+    assert [row["prediction"] for row in rows] == pytest.approx([example.label for example in examples])
+    outside = task.predict(examples, features, np.array([[-0.1], [5.1], [9.0]], np.float32))
+    assert [row["prediction"] for row in outside] == [low, high, high]
+
+
+def test_regression_from_0_to_5_keeps_every_bit(tokenizer: Tokenizer):
+    values = np.random.default_rng(1).uniform(0, 5, 1000).astype(np.float32)
+    examples = [TextExample(str(n), ("w1", "w2"), float(value)) for n, value in enumerate(values)]
+    features = STSB.features(examples, tokenizer, 128)
+    assert features.labels.tobytes() == values.tobytes()
+    rows = STSB.predict(examples, features, values[:, None])
+    assert [row["prediction"] for row in rows] == values.tolist()
+
+
 @pytest.mark.parametrize(
     ("rows", "message"),
     [

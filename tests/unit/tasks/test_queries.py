@@ -139,3 +139,34 @@ def test_read_queries_beir_parquet_with_integer_ids_is_read(tmp_path: Path):
 def test_read_queries_file_without_labelled_pairs_is_rejected(tmp_path: Path):
     with pytest.raises(PipelineError, match="too few passages or queries: 4 passages of 0 queries"):
         read_examples(make_spec(BEIR), write_beir(tmp_path, *QRELS[:1], QRELS[2]), "mine")
+
+
+@pytest.mark.parametrize(
+    ("folder", "path"),
+    [
+        (".", "qrels/test.tsv"),
+        ("qrels", "test.tsv"),
+        ("qrels", "./test.tsv"),
+        ("qrels/inner", "../test.tsv"),
+        ("..", "beir/qrels/test.tsv"),
+    ],
+)
+def test_read_queries_beir_path_relative_to_any_folder_is_read(tmp_path: Path, monkeypatch, folder: str, path: str):
+    beir = tmp_path / "beir"
+    beir.mkdir()
+    write_beir(beir, *QRELS)
+    (beir / "qrels/inner").mkdir()
+    monkeypatch.chdir(beir / folder)
+    assert [query.query for query in read_examples(make_spec(BEIR), path, "mine")] == ["x", "x"]
+
+
+@pytest.mark.parametrize("file", ["corpus.jsonl", "queries.jsonl"])
+def test_read_queries_beir_without_texts_is_rejected(tmp_path: Path, monkeypatch, file: str):
+    path = write_beir(tmp_path, *QRELS)
+    (tmp_path / file).unlink()
+    with pytest.raises(PipelineError, match=f"(?s)task file not found: .*{file}.*test.tsv.*put it there"):
+        read_examples(make_spec(BEIR), path, "mine")
+    # A file whose path is shorter than that of the set's file has no folder above it.
+    monkeypatch.chdir("/")
+    with pytest.raises(PipelineError, match="task file not found: .*corpus.jsonl"):
+        read_examples(make_spec(BEIR), "test.tsv", "mine")

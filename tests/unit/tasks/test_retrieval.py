@@ -65,3 +65,19 @@ def test_retrieval_scores_equal_values_computed_by_hand():
     assert [result.right for result in results] == pytest.approx(ndcg)
     assert (results[1].gold, results[1].predicted, results[1].words) == ("w12", "w10 w11", 2)
     assert [task.group(query) for query in QUERIES] == [None, "g"]
+
+
+@pytest.mark.parametrize("ranks", [2, 10, 100])
+def test_ndcg_of_best_ranking_is_exactly_one(ranks: int):
+    relevant = np.arange(1, ranks + 1)
+    best = np.arange(ranks) < relevant[:, None]
+    assert (retrieval.METRICS["ndcg_at_10"](best, relevant) == 1).all()
+    worse = best.copy()
+    worse[:, 0] = False
+    assert (retrieval.METRICS["ndcg_at_10"](worse, relevant) < 1).all()
+
+
+def test_ndcg_of_one_relevant_passage_is_the_gain_of_its_rank():
+    hits = np.eye(12, dtype=bool)
+    expected = [*retrieval.GAINS, 0.0, 0.0]
+    assert retrieval.METRICS["ndcg_at_10"](hits, np.ones(12, int)).tolist() == expected

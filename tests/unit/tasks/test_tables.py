@@ -306,7 +306,7 @@ def test_read_columns_jsonl_without_label_column_is_rejected(tmp_path: Path):
     [
         ("a.jsonl", '{"text": "\\ud800", "label": "1"}', "unpaired surrogate"),
         ("a.jsonl", "[" * 20000, "nested too deeply|not JSON"),
-        ("a.csv", "text,label\n" + "a" * 140000 + ",1\n", "a field is too long"),
+        ("a.csv", "text,label\n" + '"' + "a" * 140000 + ",1\n", "a quotation mark is not closed"),
     ],
 )
 def test_read_columns_unreadable_value_is_rejected(tmp_path: Path, name: str, content: str, message: str):
@@ -321,3 +321,11 @@ def test_read_columns_text_column_can_also_be_the_group(tmp_path: Path):
     assert [
         fields["passage"] for _, fields in read_columns("mine", path, replace(TEXT_AND_LABEL, columns=columns))
     ] == ["A b."]
+
+
+@pytest.mark.parametrize("suffix", READERS)
+def test_read_every_format_long_text_is_read(tmp_path: Path, suffix: str):
+    rows = [("a " * 100_000, "b", "yes")]
+    content = parquet_of(a=[rows[0][0]], b=["b"], y=["yes"]) if suffix == ".parquet" else FORMATS[suffix](rows)
+    (example,) = read_mine(tmp_path, "classes", suffix, content)
+    assert example.texts == rows[0][:2]
