@@ -105,8 +105,8 @@ def _read_files(folder: Path) -> dict[str, Tensor]:
         "no weights to read",
         " or ".join(FORMATS),
         where=folder,
-        hint="run the stage that writes this folder, or `dvc pull` it; convert a TensorFlow checkpoint with the tool "
-        "`import`",
+        hint="run the stage that writes this folder, or `dvc pull` it; of a TensorFlow checkpoint, use the same model "
+        "on Hugging Face's hub, such as hub:google-bert/bert-base-uncased@main",
     )
 
 

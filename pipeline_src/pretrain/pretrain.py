@@ -142,20 +142,22 @@ class PhaseTraining:
         accelerate(phase, trainer, has_capacity=capacity is not None)
 
         trainer.run(phase_batches(phase, self.examples, first, phase.last, distributed, capacity))
-        validator.measure(trainer)
-        self.monitor.after_step(trainer)
-        name = phase.pretrain.steps.names[-1]
-        positions = validator.validation.measure_positions(objective, name, phase.examples_manifest[name]["length"])
-        write_outputs(
-            phase,
-            trainer,
-            validator,
-            self.kept_models,
-            self.examples,
-            self.tokenizer,
-            self.monitor.status,
-            positions,
-        )
+        # The last validation and the writing of the model do not count as training.
+        with compute_tracker.aside():
+            validator.measure(trainer)
+            self.monitor.after_step(trainer)
+            name = phase.pretrain.steps.names[-1]
+            positions = validator.validation.measure_positions(objective, name, phase.examples_manifest[name]["length"])
+            write_outputs(
+                phase,
+                trainer,
+                validator,
+                self.kept_models,
+                self.examples,
+                self.tokenizer,
+                self.monitor.status,
+                positions,
+            )
         if distributed.is_main:
             tracker.finish()
             self.checkpointer.finish(CHECKS.remove_when_recorded)

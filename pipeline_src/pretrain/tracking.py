@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +32,10 @@ class Run(NamedTuple):
     params: dict[str, Any]
     # Number of steps taken before this run started or resumed.
     first_step: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.phase}-{self.identity}"
 
 
 class Tracker:
@@ -75,8 +80,15 @@ class DVCLiveFiles:
     # killed run wrote after this checkpoint, but `Live(resume=True)` keeps them.
 
     def __init__(self, run: Run) -> None:
-        self._metrics = LOGS / "dvclive" / run.phase / "plots" / "metrics"
+        folder = LOGS / "dvclive" / run.phase
+        self._metrics = folder / "plots" / "metrics"
+        # DVC plots one folder for each phase, so rows of another training are removed.
+        owner = folder / "identity"
+        if not owner.exists() or owner.read_text(encoding="utf-8") != run.identity:
+            shutil.rmtree(self._metrics, ignore_errors=True)
         self._metrics.mkdir(parents=True, exist_ok=True)
+        with atomic_file(owner) as file:
+            file.write(run.identity)
         for path in self._metrics.glob("*.tsv"):
             _drop_rows_after(path, run.first_step)
 
@@ -109,7 +121,7 @@ class TensorBoard:
         from torch.utils.tensorboard import SummaryWriter
 
         # purge_step hides the rows of steps that are repeated after a restart.
-        self._writer = SummaryWriter(str(LOGS / "tensorboard" / run.phase), purge_step=run.first_step + 1)
+        self._writer = SummaryWriter(str(LOGS / "tensorboard" / run.name), purge_step=run.first_step + 1)
         self._writer.add_text("params", str(run.params), run.first_step)
 
     def log(self, values: dict[str, float], step: int) -> None:
@@ -126,8 +138,7 @@ def open_wandb(run: Run) -> Any:
 
     # Offline, wandb cannot resume an earlier run. Online, it ignores steps that it already has.
     resume = "allow" if os.environ["WANDB_MODE"] == "online" else None
-    name = f"{run.phase}-{run.identity}"
-    return wandb.init(id=name, name=name, config=run.params, resume=resume)
+    return wandb.init(id=run.name, name=run.name, config=run.params, resume=resume)
 
 
 # Each of these opens or resumes the record of a run, and returns an object with `log(values, step)` and `finish()`.

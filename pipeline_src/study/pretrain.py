@@ -24,7 +24,7 @@ class Masking(Section):
         mask_ratio: fraction of the chosen tokens that become [MASK]; 0.8 in the paper.
         random_ratio: fraction that become a random token; 0.1 in the paper.
         keep_ratio: fraction that stay unchanged; 0.1 in the paper. The three fractions sum to 1.
-        max_predictions: maximum number of predictions per example. Null: no maximum.
+        max_predictions: maximum number of predictions per example, whatever its length. Null: no maximum.
         unit: what is chosen as a whole. ``token``; ``whole_word`` (google-research/bert's second release); ``ngram``:
             one to three consecutive words (ALBERT, Lan et al. 2020, section 4.1).
         mask_special_tokens: whether [CLS] and [SEP] may be chosen too (as in fairseq's RoBERTa).
@@ -119,12 +119,12 @@ class PretrainParams(Section):
         masking: see ``Masking``.
         teacher: folder of the pretrained teacher, for ``distilbert`` and ``tinybert``. It must have the study's
             vocabulary. ``catalogue/no-teacher``: no teacher.
-        init_from: pretrained model that the first phase starts from: a folder in Hugging Face's or Google's layout,
+        init_from: pretrained model that the first phase starts from: a folder in Hugging Face's layout,
             ``hub:OWNER/NAME@REVISION`` on Hugging Face's hub, or the path of an entry of ``catalogue/models``. Its
             sizes replace those in the section ``model``, of which only dropout and architecture are used. The
             architecture must be the model's. ``catalogue/no-model``: random weights.
-        log_points: number of rows in the loss curves, for all phases together. A row is the mean over equally many
-            steps.
+        log_points: number of rows in the loss curves, for all phases together, if there are as many steps. A
+            validation and the end of a phase add a row. A row is the mean over the steps since the row before.
         later_phases: name -> settings of further phases, which must also be keys of ``steps`` and
             ``examples.max_seq_length``. The key may be left out: no further phases.
     """

@@ -85,6 +85,9 @@ def _entry_checks(study: Study) -> Iterator[Check]:
     unmatched = "" if weights is None else ", ".join(sorted(weights.keys() ^ sources.keys()))
     message = f"list each source of corpus.sources here (weight 0 excludes it), or set null; only in one: {unmatched}"
     yield unmatched, "examples.weights", message
+    message = "it would change the shares that weights or temperature set; remove this key, or set both to null"
+    with_shares = weights is not None or study.examples.temperature is not None
+    yield study.examples.full_length_share and with_shares, "examples.full_length_share", message
     known_tasks = task_names()
     for key, names in (("tasks", study.tasks), ("interpretation.tags", study.interpretation.tags)):
         for name in names:
@@ -110,9 +113,9 @@ def _model_checks(study: Study) -> Iterator[Check]:
     yield from _objective_checks(study)
     yield from _embedding_checks(study)
     cap = study.pretrain.masking.max_predictions
-    longest = study.examples.max_seq_length.longest
-    wanted = study.mask_prob * longest
-    message = f"too low for mask_prob at length {longest}; set it to null, or to {math.ceil(wanted)} or more"
+    shortest = min(dict(study.examples.max_seq_length).values())
+    wanted = study.mask_prob * shortest
+    message = f"too low for mask_prob at length {shortest}; set it to null, or to {math.ceil(wanted)} or more"
     yield cap is not None and cap < wanted, "pretrain.masking.max_predictions", message
 
 
@@ -154,6 +157,8 @@ def _objective_checks(study: Study) -> Iterator[Check]:
     allowed = rules.only_architectures
     message = f"{name} does not support {objective}; set it to {' or '.join(allowed)}, or use another objective"
     yield allowed and name not in allowed, "model.architecture", message
+    message = f"muon updates the matrices of Transformer blocks, and {name} has no blocks; set it to adamw"
+    yield study.pretrain.optimizer == "muon" and architecture.blocks == "none", "pretrain.optimizer", message
     reason = architecture.refused_objectives.get(objective, "")
     message = f"{name} does not support {objective}, since {reason}; use another objective or architecture"
     yield reason, "pretrain.objective", message
@@ -218,13 +223,10 @@ def _start_model_checks(study: Study) -> Iterator[Check]:
     yield folder.parts[:2] in MADE_HERE, key, message
     message = f"{UNTRACKED}; or use hub:OWNER/NAME@REVISION, or one of {', '.join(entries)}"
     yield not _can_be_tracked(folder), key, message
-    there = any((folder / name).is_file() for name in ("config.json", "bert_config.json"))
-    message = (
-        "no model found; use a folder with config.json or bert_config.json, hub:OWNER/NAME@REVISION, or one of "
-        f"{', '.join(entries)}"
-    )
+    there = (folder / "config.json").is_file()
+    message = f"no model found; use a folder with config.json, hub:OWNER/NAME@REVISION, or one of {', '.join(entries)}"
     yield not there, key, message
-    if (folder / "config.json").is_file():
+    if there:
         kind = str(read_json(folder / "config.json", dict).get("model_type", "bert")).replace("-", "_")
         message = f"the model has another architecture than the study; set model.architecture: {kind}"
         yield kind in member_names("models") and kind != study.model.architecture, key, message

@@ -206,10 +206,21 @@ def check_start_model(study: Any) -> Finding:
     # Imports the model as the stage `start_model` does. A model that must be downloaded first is not checked.
     if study.vocabulary.kind != "given" or not Path(study.pretrain.init_from).is_dir():
         return Finding("start model", OK, "none to read here")
+    from pipeline_src.model.hub import load_config
     from pipeline_src.pretrain.start_model import import_start_model
 
     with tempfile.TemporaryDirectory() as folder:
         import_start_model(study.pretrain, study.model, study.examples, Path(folder))
+        limit = load_config(Path(folder)).longest_input
+    # Fine-tuning would notice it too, but only after the pretraining.
+    longest = max(recipe.max_length for recipe in study.finetune.recipes)
+    if study.finetune.model.startswith("models/pretrained/") and longest > limit:
+        raise PipelineError(
+            "a task reads longer sequences than the start model",
+            f"{longest} tokens, and {study.pretrain.init_from} reads {limit}",
+            where="finetune: max_length",
+            hint=f"set finetune.defaults.max_length, or the task's own value, to at most {limit}",
+        )
     return Finding("start model", OK, f"{study.pretrain.init_from} fits the study")
 
 

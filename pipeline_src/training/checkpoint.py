@@ -300,6 +300,8 @@ class Checkpointer(Callback):
         tensors = stored_tensors(
             trainer.objective.checkpoint_parameters(), trainer.optimizer, KINDS, keep=self.distributed.is_main
         )
+        # Each process has the sums over its own microbatches.
+        sums = self.distributed.gather({name: float(value) for name, value in state.sums.items()})
         if self.distributed.is_main:
             with atomic_directory(self._path(step)) as folder:
                 write_tensors(folder / TENSORS, tensors)
@@ -307,7 +309,7 @@ class Checkpointer(Callback):
                     "identity": self.identity,
                     "machine": self.machine,
                     "mixed": self.mixed,
-                    "state": asdict(state) | {"sums": {name: float(value) for name, value in state.sums.items()}},
+                    "state": asdict(state) | {"sums": sums},
                     "compute": trainer.compute_tracker.state() if trainer.compute_tracker else {},
                     "best": self._best,
                     "checksum": checksum(folder / TENSORS),
@@ -346,10 +348,26 @@ class Checkpointer(Callback):
         # This checkpoint's best may have been deleted, if a later checkpoint, damaged since, had a lower loss.
         best = content["best"]
         self._best = tuple(best) if best and self._path(best[0]).exists() else None
-        trainer.load_state(TrainState(**content["state"]))
+        state = content["state"]
+        trainer.load_state(TrainState(**{**state, "sums": self._own_sums(state["sums"])}))
         if trainer.compute_tracker is not None:
             trainer.compute_tracker.load_state(content["compute"])
         log.info("resuming from the checkpoint of step %d", step)
+
+    def _own_sums(self, sums: list[dict[str, float]]) -> dict[str, float]:
+        # `sums`: those of each process that saved the checkpoint.
+        processes = self.distributed.world_size
+        if len(sums) == processes:
+            return sums[self.distributed.rank]
+        # With another number of processes, each takes an equal part of the losses. Gradient norms are not parts: all
+        # processes have the norm of the whole batch.
+        own: dict[str, float] = {}
+        for part in sums:
+            for name, value in part.items():
+                own[name] = own.get(name, 0.0) + value / processes
+        if own:
+            own["grad_norm"] = sums[0]["grad_norm"]
+        return own
 
     def _warn_of_changes(self, before: Mapping[str, Any]) -> None:
         changed = {name for name, value in self.machine.items() if before.get(name) != value}

@@ -187,6 +187,8 @@ class ComputeTracker:
         # Copy of the counts from the last call of throughput().
         self._reported = Compute()
         self._clock = clock
+        # Whether time counts only towards ``seconds`` at the moment.
+        self._is_aside = False
         self.start()
 
     def start(self) -> None:
@@ -219,12 +221,13 @@ class ComputeTracker:
     def aside(self) -> Iterator[None]:
         # Time under this context manager (validation, saving) adds to ``seconds`` but not to ``training_seconds``.
         self._tick()
+        self._is_aside = True
         try:
             yield
         finally:
-            now = self._clock()
-            self._compute.seconds += now - self._last
-            self._last = self._step_began = now
+            self._tick()
+            self._is_aside = False
+            self._step_began = self._last
             self._compilations = compilations()
 
     def throughput(self) -> dict[str, float]:
@@ -284,8 +287,9 @@ class ComputeTracker:
         self._last = now
         compute = self._compute
         compute.seconds += passed
-        compute.training_seconds += passed
-        compute.capacity += passed * self.peak.flops * self.processes
+        if not self._is_aside:
+            compute.training_seconds += passed
+            compute.capacity += passed * self.peak.flops * self.processes
         # On a GPU, this is the peak memory of all tensors. On a CPU, it is the peak memory of the process.
         is_gpu = self.device.type == "cuda"
         held = torch.cuda.max_memory_allocated(self.device) if is_gpu else peak_memory()

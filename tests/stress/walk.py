@@ -1,7 +1,7 @@
 """Measure how far a reader walks: functions and files of one pretraining step.
 
 ``python -m tests.stress.walk [--list]`` trains the tests' tiny model. Limits, from a masked batch: 50 functions in 11
-files to the loss, 80 in 18 files to its checkpoint.
+files to the loss, 81 in 18 files to its checkpoint.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.unit.pretrain.small import EXAMPLES, make_study, train_phase
 ROOT = Path(__file__).parents[2] / "pipeline_src"
 # The step that is watched.
 STEP = 3
-LIMITS = {"loss": (50, 11), "checkpoint": (80, 18)}  # functions and files
+LIMITS = {"loss": (50, 11), "checkpoint": (81, 18)}  # functions and files
 
 
 class Walk:

@@ -55,7 +55,7 @@ MEMBERS: dict[str, dict[str, Any]] = {  # changes of the preset `test`
     },
     "modernbert": {"model.architecture": "modernbert", "mask_prob": 0.3},
     "elmo": {"model.architecture": "bilstm", "pretrain.objective": "bilm"},
-    "word vectors": {"model.architecture": "word_vectors"},
+    "word vectors": {"model.architecture": "word_vectors", "pretrain.optimizer": "adamw"},
 }
 SECONDS = {
     **{"examples.pair_objective": "none", "pretrain.steps": {"phase1": 2, "phase2": 1}, "pretrain.train_batch_size": 4},

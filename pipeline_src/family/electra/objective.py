@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from pipeline_src.base.errors import PipelineError
-from pipeline_src.base.registry import objective_spec
+from pipeline_src.base.registry import architecture_spec, objective_spec
 from pipeline_src.model.attention import PackedBatch, QueryRows
-from pipeline_src.model.bert import BertConfig, BertForMaskedLM, make_encoder
+from pipeline_src.model.bert import BertConfig, BertForMaskedLM, architecture_name, make_encoder
 from pipeline_src.model.flops import Workload
 from pipeline_src.model.losses import IGNORE_INDEX, LazyLogits, aligned, chunks
 from pipeline_src.pretrain.data import TensorBatch
@@ -411,12 +411,23 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
 def generator_config(config: BertConfig, params: ElectraParams) -> BertConfig:
     # Scales the discriminator's sizes. The number of heads is lowered until it divides the hidden size.
     hidden = max(1, round(params.generator_width * config.hidden_size))
-    heads = max(1, round(params.generator_width * config.num_attention_heads))
+    most_heads = max(1, round(params.generator_width * config.num_attention_heads))
+    heads = next(number for number in range(most_heads, 0, -1) if hidden % number == 0)
+    architecture = architecture_name(config.names.model_type)
+    part = architecture_spec(architecture).even
+    width = hidden // heads if part == "head" else hidden
+    if part is not None and width % 2:
+        raise PipelineError(
+            f"{architecture} needs an even {part} width, and the generator's is odd",
+            f"{width}, with {heads} heads and hidden size {hidden}",
+            where="objectives.electra.generator_width",
+            hint="set it to 1, 0.5 or 0.25, or to another share that gives an even width",
+        )
     return replace(
         config,
         hidden_size=hidden,
         num_hidden_layers=max(1, round(params.generator_depth * config.num_hidden_layers)),
-        num_attention_heads=next(number for number in range(heads, 0, -1) if hidden % number == 0),
+        num_attention_heads=heads,
         intermediate_size=max(1, round(params.generator_width * config.intermediate_size)),
     )
 

@@ -23,11 +23,12 @@ from pipeline_src.family.electra.objective import (
     copying_cross_entropy,
     generator_config,
 )
-from pipeline_src.model.bert import BertConfig
+from pipeline_src.model.bert import BertConfig, load_architecture
 from pipeline_src.model.flops import Workload
 from pipeline_src.model.hub import save_tensors
 from pipeline_src.model.losses import LazyLogits
 from pipeline_src.pretrain.data import TensorBatch
+from pipeline_src.study.model import ModelParams
 from pipeline_src.study.pretrain import ElectraParams
 from tests.unit.pretrain.small import train_phase, two_pairs
 
@@ -126,6 +127,19 @@ def test_generator_config_scales_discriminator():
     assert (sizes.num_attention_heads, sizes.embedding_width) == (1, 16)
     uneven = generator_config(ElectraConfig(60, 96, 2, 8, 64), ElectraParams(generator_width=0.9))
     assert (uneven.hidden_size, uneven.num_attention_heads) == (86, 2)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "hidden", "heads", "part"), [("modernbert", 768, 12, "head"), ("bilstm", 256, 4, "hidden")]
+)
+def test_generator_config_odd_width_where_it_must_be_even_is_rejected(architecture, hidden, heads, part):
+    sizes = {"hidden_size": hidden, "num_hidden_layers": 2, "num_attention_heads": heads}
+    params = ModelParams(architecture=architecture, **sizes)
+    config = load_architecture(architecture).config.from_params(params, 100, False)
+    assert generator_config(config, ElectraParams(generator_width=0.25)).hidden_size == hidden // 4
+    with pytest.raises(PipelineError, match=f"{architecture} needs an even {part} width") as error:
+        generator_config(config, ElectraParams(generator_width=0.3))
+    assert error.value.where == "objectives.electra.generator_width"
 
 
 @pytest.mark.parametrize("size", PUBLISHED)

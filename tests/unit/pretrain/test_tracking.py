@@ -25,8 +25,8 @@ def empty_folder(tmp_path, monkeypatch):
         monkeypatch.delenv(name)
 
 
-def tracker(first_step=0, *names):
-    return Tracker(names or ("dvclive",), Run("phase1", "abc123", PARAMS, first_step))
+def tracker(first_step=0, *names, identity="abc123"):
+    return Tracker(names or ("dvclive",), Run("phase1", identity, PARAMS, first_step))
 
 
 def rows(name):
@@ -60,11 +60,22 @@ def test_tracker_resumed_drops_rows_after_checkpoint():
 
 @pytest.mark.parametrize("content", ["", "step\tlo", "step\tloss\nbroken\n\x00\t1\n", "step\tloss\n20\t1\n30"])
 def test_tracker_truncated_file_is_repaired_and_continued(content):
-    METRICS.mkdir(parents=True)
+    tracker()
     (METRICS / "loss.tsv").write_text(content)
     tracker(25).row(40, {"loss": 3.0})
     assert rows("loss")[0] == "step\tloss" and rows("loss")[-1] == "40\t3.0"
     assert len(rows("loss")) <= 3
+
+
+def test_tracker_rows_of_another_training_are_removed():
+    """A later phase starts after step 0, so that steps alone do not tell whose rows they are."""
+    writer = tracker(400)
+    for step in (420, 440):
+        writer.row(step, {"loss": step / 100, "nsp_loss": 0.5})
+    writer = tracker(440, identity="def456")
+    writer.row(460, {"loss": 1.0})
+    assert rows("loss") == ["step\tloss", "460\t1.0"]
+    assert [path.name for path in METRICS.iterdir()] == ["loss.tsv"]
 
 
 def test_tracker_infinite_value_is_written():
@@ -168,7 +179,7 @@ def test_tracker_tensorboard_reads_back_resumed_run():
         for step in steps:
             writer.row(step, {"loss": float(first + step)})
         writer.finish()
-    events = EventAccumulator("logs/tensorboard/phase1")
+    events = EventAccumulator(f"logs/tensorboard/{NAME}")
     events.Reload()
     assert [(event.step, event.value) for event in events.Scalars("loss")] == [(20, 20), (40, 40), (60, 100), (80, 120)]
 

@@ -134,6 +134,7 @@ TAUGHT = {"pretrain.objective": "distilbert"}
 GIVEN = {"vocabulary.kind": "given"}
 TAUGHT = {"finetune.teacher": "models/teacher", "tasks": ["cola"]}
 RETRIEVAL = {"tasks": ["qnli_retrieval"], "finetune.per_task": {"qnli_retrieval": {}}}
+ADAMW = {"pretrain.optimizer": "adamw"}
 SHORT = {"pretrain.steps.phase1": 50, "pretrain.steps.phase2": 50, "pretrain.keep_checkpoint_steps": []}
 PAIRLESS = {"examples.pair_objective": "none"}
 THREE = {
@@ -159,6 +160,7 @@ ROTARY = {"model.architecture": "modernbert", "model.global_rope_theta": 10_000.
         ("examples.max_seq_length.phase2", THREE | {"examples.max_seq_length.phase2": 513}),
         ("examples.max_seq_length.phase3", THREE | {"examples.max_seq_length.phase3": 513}),
         ("examples.full_length_share.phase3", {"examples.full_length_share": {"phase3": 0.5}}),
+        ("examples.full_length_share", {"examples.full_length_share": {"phase1": 0.5}, "examples.temperature": 0.7}),
         ("model.global_rope_theta", {"model.global_rope_theta": 10_000.0}),
         (
             "pretrain.later_phases.phase3.global_rope_theta",
@@ -178,6 +180,7 @@ ROTARY = {"model.architecture": "modernbert", "model.global_rope_theta": 10_000.
         ("pretrain.teacher", {"pretrain.objective": "distilbert"}),
         ("pretrain.teacher", {"pretrain.teacher": "models/x"}),
         ("pretrain.masking.max_predictions", {"pretrain.masking.max_predictions": 2}),
+        ("pretrain.optimizer", {"model.architecture": "word_vectors", **PAIRLESS}),
         ("objectives.electra.embeddings", {"pretrain.objective": "electra"}),
         ("model.embedding_size", {"model.embedding_size": 64}),
         # A task is of kind tagging; ModernBERT imitates no layers.
@@ -195,7 +198,7 @@ ROTARY = {"model.architecture": "modernbert", "model.global_rope_theta": 10_000.
         ),
         (
             "finetune.defaults.head_learning_rate",
-            {"finetune.defaults.head_learning_rate": 0.01, "model.architecture": "word_vectors"},
+            {"finetune.defaults.head_learning_rate": 0.01, "model.architecture": "word_vectors", **ADAMW},
         ),
         ("finetune.defaults.patience", {"finetune.defaults.patience": 2}),
         (
@@ -216,7 +219,10 @@ ROTARY = {"model.architecture": "modernbert", "model.global_rope_theta": 10_000.
             {"finetune.defaults.reinit_layers": 1, "finetune.per_task.rte": {"feature_layers": "last"}},
         ),
         ("finetune.optimizer", {"finetune.optimizer": "muon", "finetune.per_task.rte": {"feature_layers": "last"}}),
-        ("finetune.optimizer", {"finetune.optimizer": "muon", "model.architecture": "word_vectors", **PAIRLESS}),
+        (
+            "finetune.optimizer",
+            {"finetune.optimizer": "muon", "model.architecture": "word_vectors", **PAIRLESS, **ADAMW},
+        ),
         ("vocabulary.kind", GIVEN),
         ("interpretation.tags", {"interpretation.tags": ["pos", "nosuch"]}),
         ("interpretation.minimal_pairs", {"interpretation.minimal_pairs": ["templates", "nosuch"]}),
@@ -275,6 +281,8 @@ def test_cross_checks_schedule_longer_than_training_is_rejected_with_both_number
         {"pretrain.init_from": MINILM, "vocabulary.kind": "given", "vocabulary.num_added_tokens": 9},
         {"finetune.defaults.max_length": 512, "finetune.per_task.rte": {"window_stride": 510}},
         {"finetune.model": "models/pretrained/phase1/steps/1000"},
+        # Enough for the shorter phase alone.
+        {"pretrain.masking.max_predictions": 10},
         {"finetune.per_task.ner": {"feature_layers": "concat_last_four"}, "finetune.model": "models/deep"},
         {"pretrain.init_from": "hub:acme/tiny@main", "finetune.model": "hub:acme/tiny@v1.0", **GIVEN},
     ],

@@ -12,10 +12,12 @@ import pytest
 
 from pipeline_src import __main__ as command
 from pipeline_src.base.errors import PipelineError
+from pipeline_src.study.data import Lengths
 from pipeline_src.study.study import load_study
 from pipeline_src.tools import doctor
 from pipeline_src.tools.doctor import OK, PROBLEM, WARNING
 from tests.studies import load_preset
+from tests.unit.pretrain.small import build_teacher, make_study
 
 SIZES = {"vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
 
@@ -84,6 +86,22 @@ def test_check_start_model_that_does_not_fit_is_a_problem(project: Path) -> None
     given["pretrain"] = study.pretrain.model_copy(update={"init_from": "."})
     finding = doctor.run_check("start model", doctor.check_start_model, study.model_copy(update=given))
     assert finding.state == PROBLEM
+
+
+def test_check_start_model_shorter_than_a_task_is_a_problem(tmp_path: Path) -> None:
+    """Fine-tuning would notice it after hours of pretraining."""
+    make_study(tmp_path)
+    build_teacher(tmp_path)
+    study = load_preset("sample", vocabulary={"kind": "given"}, pretrain={"init_from": str(tmp_path / "teacher")})
+    lengths = study.examples.model_copy(update={"max_seq_length": Lengths(phase1=16, phase2=32)})
+    study = study.model_copy(update={"examples": lengths})
+    finding = doctor.run_check("start model", doctor.check_start_model, study)
+    assert finding.state == PROBLEM and "128 tokens" in finding.message and "at most 32" in str(finding.hint)
+
+    short = {name: recipe.model_copy(update={"max_length": 32}) for name, recipe in study.finetune.per_task.items()}
+    defaults = study.finetune.defaults.model_copy(update={"max_length": 32})
+    finetune = study.finetune.model_copy(update={"per_task": short, "defaults": defaults})
+    assert doctor.check_start_model(study.model_copy(update={"finetune": finetune})).state == OK
 
 
 @pytest.mark.parametrize(

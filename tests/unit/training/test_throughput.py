@@ -142,6 +142,22 @@ def test_throughput_counts_training_time_since_last_call(clock):
     assert measured["peak_memory"] > 1e6
 
 
+@pytest.mark.parametrize("read", ["throughput", "measured", "state"])
+def test_aside_counts_read_meanwhile_have_no_training_time(clock, read):
+    """The curve, checkpoints and the results read the counts while they validate or save."""
+    counts = clock.tracker()
+    counts.add(counted([10, 20], 4))
+    clock.now += 2
+    with counts.aside():
+        clock.now += 50
+        getattr(counts, read)()
+        clock.now += 5
+    measured = counts.measured()
+    assert (measured["seconds"], measured["training_seconds"]) == pytest.approx((57, 2))
+    assert measured["tokens_per_second"] == pytest.approx(15.0)
+    assert measured["mfu"] == pytest.approx(measured["flops"] / (2 * 1e9))
+
+
 def test_throughput_on_cpu_has_no_mfu(clock):
     counts = clock.tracker(device=CPU)
     counts.add(counted([10, 20], 4))
