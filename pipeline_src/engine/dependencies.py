@@ -29,8 +29,11 @@ from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.yaml_files import parse_yaml
 
 DVC_YAML, PARAMS = Path("dvc.yaml"), Path("params.yaml")
-# The same patterns as in .dvcignore.
-IGNORED = (".gitignore", ".snakemake_timestamp", ".*.partial", "__pycache__", "*.pyc")
+# The same patterns as in .dvcignore, where # is escaped. The second row is of editors, patches and notebooks.
+IGNORED = (
+    *(".gitignore", ".snakemake_timestamp", ".*.partial", "__pycache__", "*.pyc"),
+    *("*~", ".#*", "#*#", "*.orig", "*.rej", ".ipynb_checkpoints"),
+)
 # "${finetune.seeds}" -> "finetune.seeds"
 EXPRESSION = r"\$\{\s*([^}\s]+)\s*\}"
 # At its start, a stage hashes its smallest dependencies, up to this total size. That takes 50 ms.

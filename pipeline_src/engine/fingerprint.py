@@ -11,9 +11,12 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Iterable, Iterator
+from fnmatch import fnmatch
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+
+from pipeline_src.engine.dependencies import IGNORED
 
 ROOT = Path(__file__).resolve().parents[2]
 # The schema of params.yaml is not part of a stage's code: it only checks values, and DVC compares these values itself.
@@ -98,10 +101,12 @@ def _is_importable(module: str) -> bool:
 def _data_files(folder: Path, root: Path) -> Iterator[Path]:
     # Includes data files in subfolders, except subfolders with Python files.
     for path in folder.iterdir():
+        if path.name.startswith(".") or any(fnmatch(path.name, pattern) for pattern in IGNORED):
+            continue
         if path.is_dir():
-            if path.name != "__pycache__" and not any(path.glob("*.py")):
+            if not any(path.glob("*.py")):
                 yield from _data_files(path, root)
-        elif path.suffix not in (".py", ".pyc") and not path.name.startswith("."):
+        elif path.suffix != ".py":
             yield path
 
 

@@ -21,6 +21,7 @@ from contextlib import nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
+from uuid import uuid4
 
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.files import atomic_file, read_json, write_json
@@ -197,8 +198,11 @@ def keep_copy_of_lock() -> None:
         # which at its next start, and then makes the first backup.
         return
     if lock.endswith("\n") and completed != copy:
-        with atomic_file(LOCK_COPY) as file:
+        # Several stages may start at the same time, so each first writes a file with a name of its own.
+        own = LOCK_COPY.with_name(f"{LOCK_COPY.name}.{uuid4().hex}")
+        with atomic_file(own) as file:
             file.write(completed)
+        own.replace(LOCK_COPY)
 
 
 def _settle(path: Path) -> str:
@@ -291,19 +295,21 @@ def _text(path: Path) -> str:
 
 
 def _replace_record(stage: str, text: str, before: str) -> None:
-    # Delete the run from the run-cache too. Otherwise DVC would restore it instead of running the stage.
-    entry = parse_entry(text)
-    for cached, run in cached_runs(cache_folder()):
-        if _is_same_run(run, entry):
-            with suppress(OSError):
-                cached.unlink()
-    for path in (LOCK, LOCK_COPY):
+    # The run-cache comes last: it has the evidence that the record is false. After a kill in between, the next start
+    # finds that evidence, and does all of this again.
+    for path in (LOCK_COPY, LOCK):
         entries = split_entries(_text(path))
         if entries.get(stage) != text:
             continue
         entries[stage] = before
         with atomic_file(path) as file:
             file.write(join_entries(entries))
+    # Delete the run from the run-cache too. Otherwise DVC would restore it instead of running the stage.
+    entry = parse_entry(text)
+    for cached, run in cached_runs(cache_folder()):
+        if _is_same_run(run, entry):
+            with suppress(OSError):
+                cached.unlink()
 
 
 def run_of_same_inputs(entry: str, folder: Path) -> str | None:

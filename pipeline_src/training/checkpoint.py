@@ -65,14 +65,15 @@ NUM_KEPT = 2
 Parameters = Mapping[str, nn.Parameter]
 
 
-def checkpoint_root(folder: Path) -> Path:
+def checkpoint_root(folder: Path, setting: str | None = None) -> Path:
     # DVC deletes the folder of a stopped experiment. Its checkpoints are therefore kept in the main checkout, where the
     # experiment finds them when it is started again.
+    root = Path(setting or CHECKPOINTS)
     main_checkout, separator, _ = str(folder).partition(f"/{EXPERIMENTS}/")
-    return Path(main_checkout, CHECKPOINTS) if separator else CHECKPOINTS
+    return Path(main_checkout, root) if separator else root
 
 
-ROOT = Path(os.environ.get(FOLDER) or checkpoint_root(Path.cwd()))
+ROOT = checkpoint_root(Path.cwd(), os.environ.get(FOLDER))
 
 
 def check_settings() -> None:

@@ -122,6 +122,7 @@ def test_dvcignore_ignores_files_of_engines_and_python(clone: Project) -> None:
         "pipeline_src/text/__pycache__/tokenize.cpython-311.pyc",
     ]
     leftovers += ["models/pretrained/.long.partial", "data/raw/books/fetched-files/.gitignore"]
+    leftovers += [f"pipeline_src/text/{name}" for name in ("tokenize.py~", "#tokenize.py#", ".#tokenize.py", "a.orig")]
     parts = [
         "models/pretrained/phase2/config.json",
         "pipeline_src/text/tokenize.py",

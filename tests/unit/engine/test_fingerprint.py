@@ -98,6 +98,16 @@ def test_fingerprint_covers_data_files_and_imports_only(tree):
     assert fingerprint_with(tree, "a\tc\n", "p/q/tables/en.tsv") != before
 
 
+@pytest.mark.parametrize(
+    "name", ["stage.py~", "#stage.py#", "stage.py.orig", "stage.py.rej", "tables/en.tsv~", ".ipynb_checkpoints/en.tsv"]
+)
+def test_fingerprint_ignores_backups_of_editors_and_patches(tree, name):
+    before = fingerprint("p.q.stage", root=tree)
+    (tree / "p/q/.ipynb_checkpoints").mkdir()
+    (tree / "p/q" / name).write_text("another version\n")
+    assert fingerprint("p.q.stage", root=tree) == before
+
+
 def test_fingerprint_covers_members_in_any_order(tree):
     single = fingerprint("p.late.one", root=tree)
     combined = fingerprint("p.late.one", "p.unused.file", root=tree)

@@ -156,6 +156,25 @@ def test_wrong_record_is_replaced_by_earlier_record() -> None:
     assert entry() == before == split_entries(LOCK_COPY.read_text())["train"]
 
 
+def test_wrong_record_is_removed_for_good_if_a_kill_interrupts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run-cache has the evidence that the record is wrong, so it is the last to be changed."""
+    run_stage()
+    EDITS["other bytes"]()
+    write_record()
+    unlink = Path.unlink
+
+    def unlink_and_die(path: Path, missing_ok: bool = False) -> None:
+        unlink(path, missing_ok)
+        if "runs" in path.parts:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Path, "unlink", unlink_and_die)
+        settle_records()
+    settle_records()
+    assert not entry()
+
+
 def test_record_of_another_run_is_kept() -> None:
     """`dvc exp apply` and `git checkout` change dvc.lock and its inputs together."""
     run_stage()
@@ -246,6 +265,18 @@ def test_dvc_lock_backup_gains_entries_and_loses_none() -> None:
     Path("dvc.lock").write_text(f"{HEADER}  other:\n    cmd: other\n")
     keep_copy_of_lock()
     assert split_entries(LOCK_COPY.read_text()).keys() == {"code", "train", "other"}
+
+
+def test_dvc_lock_backup_leaves_unfinished_backup_of_another_stage_alone() -> None:
+    """Stages that start at the same time write it at the same time."""
+    write_record()
+    LOCK_COPY.parent.mkdir(parents=True, exist_ok=True)
+    other = LOCK_COPY.with_name(f".{LOCK_COPY.name}.partial")
+    other.write_text("unfinished")
+    keep_copy_of_lock()
+    assert other.read_text() == "unfinished" and LOCK_COPY.read_text() == Path("dvc.lock").read_text()
+    assert set(LOCK_COPY.parent.iterdir()) >= {other, LOCK_COPY}
+    assert len([path for path in LOCK_COPY.parent.iterdir() if LOCK_COPY.name in path.name]) == 2
 
 
 @pytest.mark.parametrize("ending", ["    - path", "  train:"])

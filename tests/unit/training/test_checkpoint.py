@@ -332,6 +332,15 @@ def test_checkpoint_root_of_dvc_experiment_is_main_checkout(tmp_path, folder, ro
     assert checkpoint.checkpoint_root(tmp_path / folder) == Path(root.format(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("setting", "root"),
+    [("scratch", "{}/study/scratch"), ("/scratch/mine", "/scratch/mine"), ("", "{}/study/checkpoints")],
+)
+def test_checkpoint_root_that_user_sets_is_outside_the_experiment(tmp_path, setting, root):
+    folder = tmp_path / "study/.dvc/tmp/exps/tmpab12"
+    assert checkpoint.checkpoint_root(folder, setting) == Path(root.format(tmp_path))
+
+
 def test_check_settings_unwritable_root_is_rejected(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
