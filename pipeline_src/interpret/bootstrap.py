@@ -15,9 +15,13 @@ NUM_RESAMPLES = 1000
 def intervals(values: np.ndarray, documents: Sequence[str], seed: int) -> list[list[float]]:
     """Return the 95 % interval of the mean of each row of ``values``, [N, W].
 
-    ``documents`` has the document of each word. The bootstrap resamples whole documents.
+    ``documents`` has the document of each word. The bootstrap resamples whole documents, or words if all are in the
+    same document.
     """
     names, document_of_word = np.unique(np.asarray(documents), return_inverse=True)
+    if len(names) == 1:
+        # Every resample of one document is that document, so the interval would have no width.
+        names = document_of_word = np.arange(len(documents))
     # Number of words, and the sum of each row's values, by document.
     words = np.bincount(document_of_word)
     by_row = [np.bincount(document_of_word, row.astype(float)) for row in values]

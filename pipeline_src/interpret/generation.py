@@ -15,6 +15,7 @@ from torch import Tensor
 from pipeline_src.interpret.bootstrap import rounded
 from pipeline_src.interpret.model import ProbedModel
 from pipeline_src.study.interpretation import MASK
+from pipeline_src.tokenizer.load import reading_masks
 
 # Number of masks after a prompt.
 NUM_COMPLETED = 8
@@ -91,12 +92,16 @@ def fill_masks(model: ProbedModel, masks: Sequence[tuple[str, str]]) -> list[dic
         expected word; 1 if it is the most probable token, None if it is not a single known token).
     """
     predictions = []
+    tokenizer = reading_masks(model.tokenizer)
     for text, answer in masks:
-        before, after = (model.tokenizer.encode(part, add_special_tokens=False).ids for part in text.split(MASK))
-        surplus = max(0, len(before) + 1 - model.max_tokens)
-        before = before[surplus:]
-        ids = [*before, model.mask, *after][: model.max_tokens]
-        (log_probs_of_text,) = model.log_probabilities([ids], [[len(before)]])
+        # The text is tokenised as a whole. If its two parts were tokenised apart, a vocabulary with spaces in its
+        # tokens would give other tokens next to the mask. The vocabulary may use another mask token, such as <mask>.
+        marked = text.replace(MASK, model.kind.mask)
+        ids = tokenizer.encode(marked, add_special_tokens=False).ids
+        position = ids.index(model.mask)
+        surplus = max(0, position + 1 - model.max_tokens)
+        ids = ids[surplus:][: model.max_tokens]
+        (log_probs_of_text,) = model.log_probabilities([ids], [[position - surplus]])
         log_probs = log_probs_of_text[0]
 
         # The word is tokenised with a space before it, because in byte-level vocabularies the space is part of the

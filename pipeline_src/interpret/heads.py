@@ -80,10 +80,11 @@ def _column(spec: TaskSpec, path: Path, number: int) -> list[Sequence[str]]:
 
 def head_roles(model: ProbedModel, sentences: Sequence[Sentence]) -> dict[str, Any]:
     texts = [ids for ids in tokenize_words(model, sentences).ids if ids]
+    num_trailing = model.template.size - model.num_leading
     sums: Any = 0
     tokens = 0
     for _, maps in attention_maps(model, texts):
-        sums = sums + _role_sums(maps, model.num_leading, model.template.size - model.num_leading)
+        sums = sums + _role_sums(maps, model.num_leading, num_trailing, model.config.is_decoder)
         tokens += maps.shape[-1] - model.template.size
     # Mean attention of each head for each role, [roles, L, A].
     means = sums / tokens
@@ -96,7 +97,7 @@ def head_roles(model: ProbedModel, sentences: Sequence[Sentence]) -> dict[str, A
     return {"tokens": tokens, "sentences": len(texts), "shares": shares, "roles": roles}
 
 
-def _role_sums(maps: Tensor, leading: int, trailing: int) -> Tensor:
+def _role_sums(maps: Tensor, leading: int, trailing: int, causal: bool) -> Tensor:
     # Returns, for one text, the sum over its tokens of each head's attention for each role, [roles, L, A]. If a special
     # token is missing, its attention is 0.
     length = maps.shape[-1]
@@ -109,7 +110,13 @@ def _role_sums(maps: Tensor, leading: int, trailing: int) -> Tensor:
     # The diagonal of the previous tokens starts with the second token, so its index is one less.
     text_of_previous = slice(max(leading - 1, 0), length - trailing - 1)
     # Entropy as a fraction of that of uniform attention.
-    entropy = -(attention * attention.clamp(min=1e-12).log()).sum(-1) / math.log(max(length, 2))
+    entropy = -(attention * attention.clamp(min=1e-12).log()).sum(-1)
+    if causal:
+        # A token of a causal model sees only itself and earlier tokens, so the first sees one token, the second two.
+        visible = torch.arange(1, length + 1, device=maps.device)[text]
+        entropy = entropy / visible.clamp(min=2).log()
+    else:
+        entropy = entropy / math.log(max(length, 2))
     sums = {
         "next": to_next[..., text].sum(-1),
         "previous": to_previous[..., text_of_previous].sum(-1),
@@ -135,7 +142,8 @@ def relations(
 
     A head predicts a dependency correctly if one end of the dependency attends most to the other end. The best head is
     compared with the best fixed offset and with the best head of random weights. All three are chosen on one half of
-    the documents and scored on the other half, because the best of hundreds of heads may be good by chance.
+    the documents and scored on the other half, because the best of hundreds of heads may be good by chance. If all
+    documents are in the same half, sentences are divided instead.
     """
     # Leave out sentences of one word, and sentences that exceed the model's maximum length. This also holds for the
     # control, which has the same tokenizer.
@@ -145,6 +153,9 @@ def relations(
         if len(set(words)) == len(tree.heads) > 1:
             fitting.append(tree)
     half = [int(in_validation_split(tree.sentence.document, seed, 0.5)) for tree in fitting]
+    if len(set(half)) == 1:
+        # All documents are in the same half, as a single document always is. Sentences are divided instead.
+        half = [int(in_validation_split(str(number), seed, 0.5)) for number in range(len(fitting))]
     hits_of_model = hits_of_heads(model, fitting, half)
     hits_of_control = hits_of_heads(control, fitting, half)
     rows = []

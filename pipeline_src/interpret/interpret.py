@@ -209,7 +209,10 @@ def _pairs(context: InterpretationContext) -> Results:
             reasons[name] = model.lacks
         else:
             sentence_pairs = read_pair_set(TASKS / name, context.seed, params.pairs_per_set)
-            results |= judge_sentence_pairs(model, control, sentence_pairs, name)
+            judged = judge_sentence_pairs(model, control, sentence_pairs, name)
+            results |= judged
+            if not judged:
+                reasons[name] = "no pair has two different sentences that fit into the model's input"
     return results, reasons
 
 

@@ -152,6 +152,8 @@ def _probe_measure(probe: Probe) -> Measure:
         curves.append(_curve("control task", model["control"], model["control_between"]))
     curves.append(_curve("a table of words", [probe.words], [model["types_between"]], len(model[key])))
     low, high = (100 * end for end in figures["gain"])
+    # The words of a single document are resampled one by one.
+    units = "words" if model["documents"] == 1 else "documents"
     return {
         **PERCENT,
         "title": probe.heading,
@@ -159,7 +161,7 @@ def _probe_measure(probe: Probe) -> Measure:
         "axis": "accuracy (percent)" if key == "accuracy" else "balanced accuracy (percent)",
         "note": (
             f"{model['tested_on']:,} words of {model['documents']:,} documents; best layer over random weights: "
-            f"{low:+.1f} to {high:+.1f} points (95 % interval, with documents resampled)."
+            f"{low:+.1f} to {high:+.1f} points (95 % interval, with {units} resampled)."
         ),
     }
 

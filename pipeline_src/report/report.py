@@ -8,27 +8,39 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_src.base.files import atomic_file, write_json
+from pipeline_src.base.paths import DEFAULT_MODEL
 from pipeline_src.base.progress import log
 from pipeline_src.report.columns import COLUMNS, TSV
 from pipeline_src.report.comparison import render_comparison
 from pipeline_src.report.experiments import read_experiment
 from pipeline_src.report.interpretation import is_complete, render_interpretation
 from pipeline_src.report.page import render_page
-from pipeline_src.report.results import RESULTS, Results, read_results, reading_results, summarise
+from pipeline_src.report.results import BERT, RESULTS, Results, read_results, reading_results, summarise
 from pipeline_src.report.run_page import check_price, render_run
 from pipeline_src.report.table import render_markdown
+from pipeline_src.study.finetune import FinetuneParams
+from pipeline_src.study.model import ModelParams
 from pipeline_src.study.settled import when_settled
 
 CONFUSION_COLUMNS = ("score", "actual", "predicted", "share", "count")
 
 
-def run(*, price: float | None = None, experiments: Sequence[str] = (), **blocks: Any) -> None:
+def run(
+    *,
+    price: float | None = None,
+    experiments: Sequence[str] = (),
+    model: ModelParams | None = None,
+    finetune: FinetuneParams | None = None,
+    **blocks: Any,
+) -> None:
     """Write the report of the results in the workspace, or a comparison of experiments.
 
     Args:
         price: price per hour of one training process; if None, run.html shows no price.
         experiments: names of DVC experiments, git revisions, or ``workspace``. If given, only ``comparison.html`` is
             written.
+        model, finetune: the study's architecture and the encoder that it fine-tunes. If None, they are BERT and the
+            model of this study.
     """
     if price is not None:
         check_price(price, "--price")
@@ -37,8 +49,10 @@ def run(*, price: float | None = None, experiments: Sequence[str] = (), **blocks
             file.write(render_comparison([read_experiment(name) for name in dict.fromkeys(experiments)]))
         log.info("comparison: %s", RESULTS / "comparison.html")
         return
+    architecture = model.architecture if model else BERT
+    encoder = Path(finetune.model) if finetune else DEFAULT_MODEL
     with reading_results("report"):
-        _write_report(read_results(), price)
+        _write_report(read_results(RESULTS, architecture, encoder), price)
     log.info("report: %s", RESULTS / "report.html")
 
 

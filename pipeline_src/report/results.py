@@ -17,7 +17,7 @@ from jinja2 import TemplateError
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.files import read_json
 from pipeline_src.base.names import checked_path, shown
-from pipeline_src.base.paths import RESULTS
+from pipeline_src.base.paths import DEFAULT_MODEL, PRETRAINED, RESULTS
 from pipeline_src.report.columns import FROM_CORPUS, ScoreRow, error_of_average, glue_average, score_rows, table_rows
 from pipeline_src.report.published import model_of, published_scores
 
@@ -38,6 +38,8 @@ def reading_results(output: str) -> Iterator[None]:
         ) from error
 
 
+# Name of the architecture of the published models.
+BERT = "bert"
 IN_SUMMARY = {("squad1", "f1"), ("squad2", "f1"), ("swag", "accuracy")}
 # Key in summary.json -> label and format.
 SUMMARY = {
@@ -72,6 +74,8 @@ class Results:
         tasks: task -> ``tasks/<task>.json``, in the order of the scores. Tasks without a file are left out.
         interpretation: name -> ``interpretation/<name>.json``.
         curves: phase -> columns of ``pretrain/<phase>.tsv``; an empty cell is None.
+        architecture: architecture of the models, as in ``model.architecture``.
+        encoder: folder of the encoder that was fine-tuned, as in ``finetune.model``.
     """
 
     scores: dict[str, Any]
@@ -80,10 +84,19 @@ class Results:
     tasks: dict[str, dict[str, Any]]
     interpretation: dict[str, dict[str, Any]]
     curves: dict[str, Curve]
+    architecture: str = BERT
+    encoder: Path = DEFAULT_MODEL
 
     @cached_property
     def model(self) -> str | None:
         # Name of the published model with the same sizes; None if there is none.
+
+        # Published models are BERTs, so another architecture of the same sizes is none of them.
+        if self.architecture != BERT:
+            return None
+        # An encoder from elsewhere may have other sizes than the pretrained model.
+        if not self.encoder.is_relative_to(PRETRAINED):
+            return None
         return model_of(self.last["config"])
 
     @property
@@ -105,7 +118,9 @@ class Results:
 
     @property
     def title(self) -> str:
-        return f"{self.model or 'BERT'}, from raw text to scores"
+        # Only the results of the stage interpret have the title of the architecture, such as "ModernBERT".
+        probed = self.interpretation.get("contents", {}).get("model", {})
+        return f"{self.model or probed.get('title', 'BERT')}, from raw text to scores"
 
     @property
     def titles(self) -> dict[str, str]:
@@ -144,7 +159,7 @@ def all_phases(results: Results) -> str:
     return "both phases" if len(results.pretrain) == 2 else "all phases"
 
 
-def read_results(folder: Path = RESULTS) -> Results:
+def read_results(folder: Path = RESULTS, architecture: str = BERT, encoder: Path = DEFAULT_MODEL) -> Results:
     scores = read_json(folder / "scores.json")
     corpus = read_json(folder / "corpus.json", {"examples": dict})
     # Names in these files become parts of paths, so they are checked.
@@ -161,6 +176,8 @@ def read_results(folder: Path = RESULTS) -> Results:
         tasks={task: read_json(path) for task, path in task_files.items() if path.exists()},
         interpretation={path.stem: read_json(path) for path in measures},
         curves={phase: read_curve(folder / f"pretrain/{phase}.tsv") for phase in phases},
+        architecture=architecture,
+        encoder=encoder,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import shutil
 from pathlib import Path
@@ -21,6 +20,10 @@ from pipeline_src.tools.export import check_new, write_model
 # finetune_seed below the study's seed: the last one counts. Numbers of examples are no scores.
 VALUE = re.compile(r"^\| (?:finetune_)?([\w.]+) \| ([^|\n]+) \|$", re.MULTILINE)
 SCORE = re.compile(r"^\| (?!training text)(.+) \| (?!examples|predictions)(\w+) \| ([-+.e\d]+) \|$", re.MULTILINE)
+# Heads of the tables that have these rows, as in model/model_card.md.j2. A card from elsewhere has other heads.
+PARAMETERS = ("parameter", "value")
+COST = ("what", "amount")
+SCORES = ("on", "what", "value")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,24 +58,42 @@ def describe(model: Path, card: Path) -> dict[str, Any]:
 
     Returns:
         ``step``, ``tokens`` (of all phases, if dvc.lock has them), ``seed``, ``scores`` (evaluation set, name, value),
-        ``commit`` and ``inputs`` (path -> hash).
+        ``commit`` and ``inputs`` (path -> hash). ``step`` and ``seed`` are None if the card does not say them.
     """
     text = card.read_text(encoding="utf-8")
-    values = dict(VALUE.findall(text))
-    # "2,195,426", or "1.234e+12"
-    tokens = int(float(values.get("tokens", "0").replace(",", "")))
+    parameters = dict(VALUE.findall(table_rows(text, PARAMETERS)))
+    cost = dict(VALUE.findall(table_rows(text, COST)))
+    tokens = whole_number(cost.get("tokens", "")) or 0
     inputs = recorded_inputs(model)
     for path in map(Path, inputs):
         if path.is_relative_to(PRETRAINED):
             tokens += describe(path, path / CARD)["tokens"]
     return {
-        "step": json.loads(values.get("step", "null")),
+        "step": whole_number(parameters.get("step", "")),
         "tokens": tokens,
-        "seed": json.loads(values.get("seed", "null")),
-        "scores": SCORE.findall(text),
+        "seed": whole_number(parameters.get("seed", "")),
+        "scores": SCORE.findall(table_rows(text, SCORES)),
         "commit": described_commit(),
         "inputs": inputs,
     }
+
+
+def table_rows(card: str, head: tuple[str, ...]) -> str:
+    # Returns the rows of the table with this head, or nothing if the card has no such table.
+    first_lines = f"\n| {' | '.join(head)} |\n|{' --- |' * len(head)}\n"
+    after_head = card.partition(first_lines)[2]
+    return after_head.partition("\n\n")[0]
+
+
+def whole_number(text: str) -> int | None:
+    # Reads "7", "2,195,426" or "1.234e+12". Other text, such as "n/a", gives None.
+    digits = text.replace(",", "")
+    if digits.isdecimal():
+        return int(digits)
+    try:
+        return int(float(digits))
+    except (ValueError, OverflowError):
+        return None
 
 
 def recorded_inputs(model: Path) -> dict[str, str]:

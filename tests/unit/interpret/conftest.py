@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer
 
 from pipeline_src.interpret.heads import Tree
 from pipeline_src.interpret.model import ProbedModel, Sentence
@@ -24,16 +25,18 @@ HE_SAW = Tree(
 )
 
 
-def make_model(architecture: str = "bert", **changes) -> ProbedModel:
+def make_model(architecture: str = "bert", tokenizer: Tokenizer | None = None, **changes) -> ProbedModel:
     """Return a model of two layers and two heads with random parameters."""
     settings = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32} | changes
-    config = load_architecture(architecture).config(len(ENTRIES), max_position_embeddings=40, **settings)
+    tokenizer = tokenizer or build_tokenizer(ENTRIES, lowercase=True)
+    vocab_size = tokenizer.get_vocab_size()
+    config = load_architecture(architecture).config(vocab_size, max_position_embeddings=40, **settings)
     model = BertForPretraining(config).eval()
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(0, 0.4, generator=generator)
-    return ProbedModel(model.bert, model.cls["predictions"], config, build_tokenizer(ENTRIES, lowercase=True))
+    return ProbedModel(model.bert, model.cls["predictions"], config, tokenizer)
 
 
 def unigram_model(**probabilities: float) -> ProbedModel:

@@ -26,8 +26,15 @@ def test_intervals_of_independent_words_equal_normal_approximation(rng):
 
 def test_intervals_resample_whole_documents():
     values = np.array([[0.0] * 30 + [1.0] * 10])
-    assert intervals(values, ["one"] * 40, 1) == [[0.25, 0.25]]  # a resample of one document is that document
     assert intervals(values, ["one"] * 30 + ["two"] * 10, 1) == [[0.0, 1.0]]  # a quarter has each of them twice
+
+
+def test_intervals_words_of_one_document_equal_those_of_words_in_own_documents(rng):
+    values = np.array([[0.0] * 30 + [1.0] * 10])
+    assert intervals(values, ["one"] * 40, 1) == intervals(values, [f"{number:02}" for number in range(40)], 1)
+    # 62 % against 60 % of 500 words is no difference, although there is one document.
+    low, high = interval(rng.random(500) < 0.62, rng.random(500) < 0.6, ["one"] * 500, 1)
+    assert low < 0 < high
 
 
 def test_balancing_gives_every_label_equal_weight():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,11 @@ import torch
 from pipeline_src.interpret import generation
 from pipeline_src.interpret.generation import WAYS, complete, completions, fill_masks
 from pipeline_src.interpret.model import SkipMeasure
+from pipeline_src.study.data import VocabularyParams
 from pipeline_src.study.interpretation import InterpretationParams
+from pipeline_src.tokenizer import byte_bpe, unigram
+from pipeline_src.tokenizer.load import load_tokenizer
+from pipeline_src.tools.fill_mask import fill_mask
 from tests.unit.interpret.conftest import make_model, unigram_model
 
 
@@ -72,6 +77,34 @@ def test_fill_masks_predicts_at_mask_of_truncated_text(model, before, after):
     (log_probs,) = model.log_probabilities([ids], [[len(context)]])
     in_order = [model.tokenizer.id_to_token(token) for token in log_probs[0].argsort(descending=True).tolist()]
     assert in_order[prediction["rank"] - 1] == "b" and [token for token, _ in prediction["likeliest"]] == in_order[:3]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("", "a b ."), ("Bab, ", "."), ("a b ", ""), ("(a", "b) is."), ("Москва ", "  c\n"), ("a.", ", [CLS] b")],
+)
+def test_fill_masks_wordpiece_parts_beside_mask_are_tokenised_as_if_apart(model, before, after):
+    (prediction,) = fill_masks(model, [(f"{before}[MASK]{after}", "b")])
+    parts = [model.tokenizer.encode(part, add_special_tokens=False).ids for part in (before, after)]
+    (log_probs,) = model.log_probabilities([[*parts[0], model.mask, *parts[1]]], [[len(parts[0])]])
+    best = log_probs[0].exp().topk(3).values.tolist()
+    assert [probability for _, probability in prediction["likeliest"]] == [round(value, 4) for value in best]
+
+
+@pytest.mark.parametrize("kind", ["byte_bpe", "unigram"])
+def test_fill_masks_vocabulary_with_spaces_in_tokens_equals_tool_fill_mask(tmp_path, kind):
+    text = "he looked at him and smiled. the cat sat on the mat, he said."
+    params = VocabularyParams(kind=kind, vocab_size=320 if kind == "byte_bpe" else 100, lowercase=True, min_frequency=1)
+    if kind == "byte_bpe":
+        byte_bpe.learn(tmp_path, {}, [text] * 5, params)
+    else:
+        words = Counter({f"▁{word}": 5 for word in text.split()})
+        unigram.learn(tmp_path, words, [], params)
+    model = make_model(tokenizer=load_tokenizer(tmp_path))
+    for masked in ("he looked at [MASK] and smiled.", "the cat sat on the [MASK].", "[MASK] cat sat, he said."):
+        (prediction,) = fill_masks(model, [(masked, "him")])
+        (candidates,) = fill_mask(model, masked, 3)
+        assert prediction["likeliest"] == [[token, round(probability, 4)] for token, probability in candidates]
 
 
 @pytest.mark.parametrize("text", ["none", "[MASK] and [MASK]"])

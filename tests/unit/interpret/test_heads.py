@@ -67,6 +67,14 @@ def test_head_roles_uniform_attention_equals_hand_computed_shares(special_ids, s
     assert [of_role[0][0] for of_role in result["shares"].values()] == shares and result["roles"] == [["broad"]]
 
 
+def test_head_roles_uniform_attention_of_causal_model_is_broad():
+    model = make_model(is_decoder=True, num_hidden_layers=1, num_attention_heads=1)
+    model.encoder.encoder.layer[0].attention["self"].query.weight.data.zero_()
+    model.encoder.encoder.layer[0].attention["self"].query.bias.data.zero_()
+    result = head_roles(model, [Sentence(tuple("abcdefghij" * 2), "")])
+    assert result["shares"]["broad"] == [[1.0]] and result["roles"] == [["broad"]]
+
+
 def trees(count: int = 60) -> list[Tree]:
     """Return sentences with the object two words after its verb."""
     return [
@@ -101,6 +109,12 @@ def test_relations_are_scored_on_documents_not_used_for_selection():
     rows = {row["relation"]: row for row in relations(planted(-2), planted(0), changed, 1, min_words=5)}
     assert rows["obj"]["words"] == len(held_out) and rows["obj"]["direction"] == "dependent to head"
     assert (rows["obj"]["offset"], rows["obj"]["found"], rows["obj"]["found_by_offset"]) == (-2, 0.0, 0.0)
+
+
+def test_relations_trees_of_one_document_are_divided_by_sentence():
+    of_one_document = [tree._replace(sentence=tree.sentence._replace(document="one")) for tree in trees()]
+    rows = {row["relation"]: row for row in relations(planted(-2), planted(0), of_one_document, 1, min_words=5)}
+    assert rows["obj"]["found"] == 1.0 and 5 <= rows["obj"]["words"] <= 55
 
 
 def test_hits_of_offsets_equal_hand_computed_counts():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -96,6 +97,19 @@ def test_write_measures_model_without_mlm_head_skips_masks(project):
     write_measures(headless, project / "out")
     skipped = read_json(project / "out/contents.json")["skipped"]
     assert skipped["agreement"] == skipped["completions"] == "the model has no MLM head"
+
+
+def test_pairs_set_without_usable_pair_is_left_out_with_its_reason(project):
+    row = {"sentence_good": "a b.", "sentence_bad": "a b.", "linguistics_term": "agreement", "UID": "same"}
+    folder = project / "data/tasks/blimp"
+    folder.mkdir(parents=True)
+    (folder / "same.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    results, reasons = MEASURES["pairs"](context(PARAMS.model_copy(update={"minimal_pairs": ("blimp",)})))
+    assert results == {} and reasons == {"blimp": "no pair has two different sentences that fit into the model's input"}
+    row["sentence_bad"] = "b a."
+    (folder / "same.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    results, reasons = MEASURES["pairs"](context(PARAMS.model_copy(update={"minimal_pairs": ("blimp",)})))
+    assert set(results) == {"blimp all", "blimp agreement"} and reasons == {}
 
 
 def test_run_encoder_of_another_architecture_is_rejected(project):

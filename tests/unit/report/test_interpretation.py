@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from pipeline_src.base.files import read_json
+from pipeline_src.base.files import read_json, write_json
 from pipeline_src.report import interpretation, report
 from pipeline_src.report.figures import svg
 from tests.unit.report.conftest import STUDY, Page, sketch, update_json
@@ -99,3 +99,17 @@ def test_interpretation_page_plots_have_curves_of_controls(measured):
     assert curves["One word in two senses"] == ["this model", "random weights", "chance"]
     lengths = {len(curve["values"]) for measure in measures.values() for curve in measure["curves"]}
     assert lengths == {2} and "A word from sentence to sentence" in measures
+
+
+def test_interpretation_note_of_a_probe_names_the_resampled_units(measured):
+    path = measured / "interpretation/probes.json"
+    probes = read_json(path)
+    notes = [measure["note"] for measure in measures_of(pages(measured)[1]).values() if measure.get("note")]
+    assert any("words of 7 documents" in note and "with documents resampled" in note for note in notes)
+    for figures in probes.values():
+        if "documents" in figures["model"]:
+            figures["model"]["documents"] = 1
+    write_json(path, probes)
+    notes = [measure["note"] for measure in measures_of(pages(measured)[1]).values() if measure.get("note")]
+    assert any("with words resampled" in note for note in notes)
+    assert not any("with documents resampled" in note for note in notes)

@@ -1,12 +1,16 @@
 """Results as read, their summary, and errors of results that were truncated, edited or written by another version."""
 
+from pathlib import Path
+
 import pytest
 
 from pipeline_src.__main__ import main
 from pipeline_src.base.errors import PipelineError
-from pipeline_src.base.files import read_json
+from pipeline_src.base.files import read_json, write_json
 from pipeline_src.report import report
 from pipeline_src.report.results import read_results, reading_results, summarise
+from pipeline_src.study.finetune import FinetuneParams
+from pipeline_src.study.model import ModelParams
 from tests.unit.report.conftest import ROWS, glue_rows, score_row, update_json, write_scores
 
 
@@ -72,3 +76,31 @@ def test_results_of_unpublished_model_size_have_no_published_scores(results):
     update_json(results / "pretrain/phase2.json", config=config)
     read = read_results()
     assert read.model is None and not read.sources and all(row.published is None for row in read.rows)
+
+
+def test_results_of_other_architecture_have_its_title_and_no_published_scores(results):
+    write_scores(results, ROWS)
+    assert read_results().title == "BERT-base, from raw text to scores"
+    (results / "interpretation").mkdir()
+    write_json(results / "interpretation/contents.json", {"model": {"title": "ModernBERT"}})
+    read = read_results(architecture="modernbert")
+    assert read.title == "ModernBERT, from raw text to scores"
+    assert not read.sources and all(row.published is None for row in read.rows)
+
+
+@pytest.mark.parametrize("folder", ["hub:google-bert/bert-large-uncased@main", "models/imported/minilm"])
+def test_results_of_encoder_from_elsewhere_have_no_published_scores(results, folder):
+    write_scores(results, ROWS)
+    read = read_results(encoder=Path(folder))
+    assert read.title == "BERT, from raw text to scores"
+    assert not read.sources and all(row.published is None for row in read.rows)
+    assert read_results(encoder=Path("models/pretrained/phase1")).sources
+
+
+def test_report_of_study_with_encoder_from_elsewhere_has_title_without_published_model(results):
+    write_scores(results, ROWS)
+    sizes = ModelParams(num_hidden_layers=12, hidden_size=768)
+    report.run(model=sizes, finetune=FinetuneParams(model="models/imported/minilm"))
+    assert (results / "report.md").read_text(encoding="utf-8").startswith("# BERT, from raw text to scores\n")
+    report.run(model=sizes, finetune=FinetuneParams())
+    assert (results / "report.md").read_text(encoding="utf-8").startswith("# BERT-base, from raw text to scores\n")

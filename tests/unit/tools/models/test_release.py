@@ -156,6 +156,24 @@ def test_release_of_model_without_card_or_dvc_lock_has_unknown_history(folder, c
 
 
 @pytest.mark.parametrize(
+    "tables",
+    [
+        "| seed | 42 |\n| tokens | 3 billion |\n",
+        "| parameter | value |\n| --- | --- |\n| seed | n/a |\n| step | every 10k |\n",
+        "| what | amount |\n| --- | --- |\n| tokens | 3 billion |\n",
+        "| layers | width | heads |\n| --- | --- | --- |\n| 12 | 768 | 12 |\n",
+    ],
+)
+def test_release_of_card_made_elsewhere_has_unknown_history(folder, call, tmp_path, monkeypatch, tables):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(folder, "elsewhere")
+    Path("elsewhere/README.md").write_text(f"# T\n\n{tables}", encoding="utf-8")
+    call(release, "elsewhere", "made")
+    record = read(Path("made/release.json"))
+    assert (record["step"], record["tokens"], record["seed"], record["scores"]) == (None, 0, None, [])
+
+
+@pytest.mark.parametrize(
     ("name", "output", "message"),
     [
         ("nowhere", "made", "no model here: nowhere"),
