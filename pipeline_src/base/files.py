@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
+from uuid import uuid4
 
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.names import shown
@@ -78,14 +79,19 @@ def schema_error(value: Any, shape: Any, path: str = "") -> str | None:
 
 
 @contextmanager
-def atomic_file(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
+def atomic_file(path: str | Path, mode: str = "w", shared: bool = False) -> Iterator[IO[Any]]:
     """Write a temporary file, and rename it to ``path`` if the block succeeds.
 
     Text is written as UTF-8 with ``\\n`` line ends on every platform. If the disk is full, the OSError names ``path``.
+
+    Args:
+        shared: whether several processes may write ``path`` at the same time. The temporary file then has a unique
+            name, and the last process to finish wins.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
+    unique = f".{uuid4().hex}" if shared else ""
+    partial = path.with_name(f".{path.name}{unique}.partial")
     binary = "b" in mode
     try:
         # A killed process of another user may have left a partial file that this user cannot open.

@@ -21,7 +21,6 @@ from contextlib import nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
-from uuid import uuid4
 
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.files import atomic_file, read_json, write_json
@@ -198,11 +197,9 @@ def keep_copy_of_lock() -> None:
         # which at its next start, and then makes the first backup.
         return
     if lock.endswith("\n") and completed != copy:
-        # Several stages may start at the same time, so each first writes a file with a name of its own.
-        own = LOCK_COPY.with_name(f"{LOCK_COPY.name}.{uuid4().hex}")
-        with atomic_file(own) as file:
+        # Several stages may start at the same time.
+        with atomic_file(LOCK_COPY, shared=True) as file:
             file.write(completed)
-        own.replace(LOCK_COPY)
 
 
 def _settle(path: Path) -> str:

@@ -14,7 +14,6 @@ from hashlib import blake2b, sha256
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
-from uuid import uuid4
 
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.files import atomic_file, parse_json_line, read_json, write_json
@@ -68,9 +67,8 @@ def write_shard(path: Path, documents: Iterable[Document]) -> dict[str, Any]:
     num_documents = num_words = num_bytes = 0
     digest = sha256()
     # Two Beam workers may write the same shard at the same time: a runner restarts the work of a worker that it takes
-    # for dead. So write a file with a unique name first, and rename it.
-    written = path.with_name(f"{path.name}.{uuid4().hex}")
-    with atomic_file(written, "wb") as file:
+    # for dead.
+    with atomic_file(path, "wb", shared=True) as file:
         for document in documents:
             record: dict[str, Any] = {"id": document.id, "title": document.title, "text": document.text}
             if document.revision is not None:
@@ -81,7 +79,6 @@ def write_shard(path: Path, documents: Iterable[Document]) -> dict[str, Any]:
             num_documents += 1
             num_words += document.words
             num_bytes += len(line)
-    written.replace(path)
     return {
         "name": path.name,
         "documents": num_documents,
