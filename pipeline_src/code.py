@@ -35,11 +35,11 @@ from pipeline_src.engine.dependencies import changed_files, declared_stages, sig
 from pipeline_src.engine.fingerprint import ROOT, covered_files, fingerprint, statements_of
 from pipeline_src.engine.workspace import check_outputs
 from pipeline_src.stages import STAGES
+from pipeline_src.study.cross_checks import MADE_HERE
 from pipeline_src.study.data import CorpusParams
 from pipeline_src.study.finetune import FinetuneParams
 from pipeline_src.study.pretrain import PretrainParams
 from pipeline_src.study.schema import HUB, NO_TEACHER
-from pipeline_src.study.study import MADE_HERE
 from pipeline_src.text.clean import CLEANERS
 from pipeline_src.text.language import check_language
 
