@@ -9,8 +9,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tokenizers.pre_tokenizers import BertPreTokenizer
-
 from pipeline_src.base.paths import TASKS, TEXT
 from pipeline_src.interpret.heads import Tree, read_trees
 from pipeline_src.interpret.model import ProbedModel, Sentence, SkipMeasure
@@ -36,10 +34,6 @@ class TagSet(NamedTuple):
     num_tags: int
     train: LabelledSentences
     test: LabelledSentences
-
-
-def words_of(text: str) -> tuple[str, ...]:
-    return tuple(word for word, _ in BertPreTokenizer().pre_tokenize_str(text))
 
 
 def read_texts(
@@ -73,10 +67,10 @@ def read_texts(
 
 def _sentences(document: Document, language: str) -> Iterator[Sentence]:
     for paragraph in document.text.split("\n"):
-        for sentence in split_sentences(paragraph, language):
-            words = words_of(sentence)
-            if MIN_WORDS <= len(words) <= MAX_WORDS:
-                yield Sentence(words, document.id)
+        for text in split_sentences(paragraph, language):
+            sentence = Sentence.of_text(text, document.id)
+            if MIN_WORDS <= len(sentence.words) <= MAX_WORDS:
+                yield sentence
 
 
 def read_tagged(spec: TaskSpec, path: Path, max_words: int) -> LabelledSentences:

@@ -14,7 +14,7 @@ from pipeline_src.base.files import atomic_directory, write_json
 from pipeline_src.base.paths import INTERPRETATION, TASKS
 from pipeline_src.base.progress import log
 from pipeline_src.interpret.bootstrap import balancing, interval, intervals
-from pipeline_src.interpret.data import InterpretationContext, LabelledSentences, words_of
+from pipeline_src.interpret.data import InterpretationContext, LabelledSentences
 from pipeline_src.interpret.generation import completions, fill_masks
 from pipeline_src.interpret.heads import head_roles, relations
 from pipeline_src.interpret.minimal_pairs import (
@@ -226,7 +226,7 @@ def _completion(context: InterpretationContext) -> Results:
 
 def _sentences(context: InterpretationContext) -> Results:
     def attention() -> Any:
-        sentences = [Sentence(words_of(text), text) for text in context.params.shown]
+        sentences = [Sentence.of_text(text, text) for text in context.params.shown]
         return shown_sentences(context.model, sentences or choose_sentences(context.model, context.texts[1]))
 
     return _collect({"attention": attention})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from pipeline_src.base.counter_rng import derive_seed, permuted
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.yaml_files import parse_yaml
 from pipeline_src.interpret.bootstrap import interval, intervals, mean, rounded
-from pipeline_src.interpret.data import words_of
 from pipeline_src.interpret.model import ProbedModel, Sentence, SkipMeasure, pseudo_log_likelihoods, tokenize_words
 from pipeline_src.tasks.tables import NAMED_FORMATS, READERS
 
@@ -25,6 +24,8 @@ GOOD = "sentence_good"
 BAD = "sentence_bad"
 PHENOMENON = "linguistics_term"
 PARADIGM = "UID"
+# Marks the word with two forms in a template.
+CHOICE = "{choice}"
 # Name of the results over all phenomena.
 ALL = "all"
 
@@ -34,14 +35,14 @@ class WordPair:
     """A sentence in which one form of a word is grammatical and another form is not.
 
     Attributes:
-        words: the words of the grammatical sentence.
-        position: index of the word that has the two forms.
+        text: the sentence, with ``{choice}`` in place of the word that has the two forms.
+        position: index of this word.
         good, bad: the grammatical and the ungrammatical form.
         plural: whether the grammatical form is plural.
         cluster: key of the pairs that the bootstrap resamples together.
     """
 
-    words: tuple[str, ...]
+    text: str
     position: int
     good: str
     bad: str
@@ -49,9 +50,7 @@ class WordPair:
     cluster: str
 
     def with_form(self, form: str) -> Sentence:
-        words = list(self.words)
-        words[self.position] = form
-        return Sentence(tuple(words), self.cluster)
+        return Sentence.of_text(self.text.replace(CHOICE, form), self.cluster)
 
 
 @dataclass(frozen=True)
@@ -77,17 +76,17 @@ def template_pairs() -> dict[str, tuple[str, list[WordPair]]]:
             for plural in (0, 1):
                 # The other noun has the opposite number: "The man near the women is not here."
                 text = template.replace("{noun}", noun[plural]).replace("{other}", next_noun[1 - plural])
-                # Use a placeholder without braces, because words_of would split off braces as separate words.
-                words = words_of(text.replace("{choice}", "CHOICE"))
+                # Braces would count as words of their own.
+                words = Sentence.of_text(text.replace(CHOICE, "CHOICE"), text).words
                 pair = WordPair(
-                    words=words,
+                    text=text,
                     position=words.index("CHOICE"),
                     good=forms[plural],
                     bad=forms[1 - plural],
                     plural=bool(plural),
                     cluster=noun[0],
                 )
-                pairs.append(replace(pair, words=pair.with_form(pair.good).words))
+                pairs.append(pair)
         sets[name] = (pair_set["title"], pairs)
     return sets
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import torch
 from tokenizers import Tokenizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
 from torch import Tensor, nn
 
 from pipeline_src.base.counter_rng import derive_seed
@@ -202,8 +203,22 @@ class ProbedModel:
 
 
 class Sentence(NamedTuple):
+    """A sentence in words and punctuation marks.
+
+    Attributes:
+        text: the sentence as written, for a tokenizer that reads "here." otherwise than "here .". None: only the words
+            are known, as in a treebank, and are joined by spaces.
+    """
+
     words: tuple[str, ...]
     document: str
+    text: str | None = None
+
+    @classmethod
+    def of_text(cls, text: str, document: str) -> Self:
+        text = text.strip()
+        words = tuple(word for word, _ in BertPreTokenizer().pre_tokenize_str(text))
+        return cls(words, document, text)
 
 
 class Subwords(NamedTuple):
@@ -228,14 +243,12 @@ class WordVectors(NamedTuple):
 
 
 def tokenize_words(model: ProbedModel, sentences: Sequence[Sentence]) -> Subwords:
-    # Joins words by spaces and tokenises the text. A sentence that exceeds the model's maximum length is truncated
-    # between words.
-    texts = [" ".join(sentence.words) for sentence in sentences]
+    # A sentence that exceeds the model's maximum length is truncated between words.
+    texts = [" ".join(sentence.words) if sentence.text is None else sentence.text for sentence in sentences]
     encodings = model.tokenizer.encode_batch(texts, add_special_tokens=False)
     subwords = Subwords([], [])
-    for sentence, encoding in zip(sentences, encodings, strict=True):
-        # End of each word in the text, without the following space. The ends in "He ran" are 2 and 6.
-        word_ends = np.cumsum([len(word) + 1 for word in sentence.words]) - 1
+    for sentence, text, encoding in zip(sentences, texts, encodings, strict=True):
+        word_ends = _word_ends(sentence.words, text)
         starts, ends = np.array(encoding.offsets, np.int64).reshape(-1, 2).T
         # A token belongs to the word in which it ends. Its start does not tell, because in some tokenizers the space
         # before a word is part of the token.
@@ -248,6 +261,16 @@ def tokenize_words(model: ProbedModel, sentences: Sequence[Sentence]) -> Subword
         subwords.ids.append(encoding.ids[:size])
         subwords.words.append(word_of_token[:size])
     return subwords
+
+
+def _word_ends(words: Sequence[str], text: str) -> list[int]:
+    # Returns the end of each word in the text. The ends in "He ran." are 2, 6 and 7.
+    ends = []
+    end = 0
+    for word in words:
+        end = text.index(word, end) + len(word)
+        ends.append(end)
+    return ends
 
 
 @torch.no_grad()

@@ -15,7 +15,6 @@ from torch import Tensor
 from pipeline_src.base.counter_rng import derive_seed, integers
 from pipeline_src.base.yaml_files import parse_yaml
 from pipeline_src.interpret.bootstrap import interval, intervals, rounded, rounded_list
-from pipeline_src.interpret.data import words_of
 from pipeline_src.interpret.model import ProbedModel, Sentence, SkipMeasure, WordVectors, word_vectors
 
 TWO_CONTEXTS = Path(__file__).with_name("two_contexts.yaml")
@@ -58,7 +57,7 @@ def two_contexts() -> WordSenses:
             for text in texts:
                 number = len(sentences)
                 senses[word][number] = sense
-                sentences.append(Sentence(words_of(text), str(number)))
+                sentences.append(Sentence.of_text(text, str(number)))
     return WordSenses(sentences, senses)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.files import atomic_file, read_json
 from pipeline_src.base.paths import DEFAULT_MODEL
-from pipeline_src.interpret.data import InterpretationContext, words_of
+from pipeline_src.interpret.data import InterpretationContext
 from pipeline_src.interpret.heads import head_roles
 from pipeline_src.interpret.interpret import write_measures
 from pipeline_src.interpret.model import ProbedModel, Sentence, SkipMeasure
@@ -50,7 +50,7 @@ def add_attention_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def attention(arguments: argparse.Namespace) -> None:
-    model, sentences = ProbedModel.open(arguments.model), [Sentence(words_of(text), text) for text in arguments.texts]
+    model, sentences = ProbedModel.open(arguments.model), [Sentence.of_text(text, text) for text in arguments.texts]
     for sentence in sentences:
         if not sentence.words:
             raise PipelineError("the text has no words", repr(sentence.document), hint="give a sentence")

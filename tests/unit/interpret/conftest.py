@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,10 @@ from pipeline_src.interpret.model import ProbedModel, Sentence
 from pipeline_src.interpret.probes import LabelledWords
 from pipeline_src.model.bert import BertForPretraining, load_architecture
 from pipeline_src.model.hub import save_model
+from pipeline_src.study.data import VocabularyParams
 from pipeline_src.text.documents import Document
+from pipeline_src.tokenizer import byte_bpe, unigram
+from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, build_tokenizer, save_tokenizer
 from tests.studies import write_clean_text
 
@@ -37,6 +41,17 @@ def make_model(architecture: str = "bert", tokenizer: Tokenizer | None = None, *
         for parameter in model.parameters():
             parameter.normal_(0, 0.4, generator=generator)
     return ProbedModel(model.bert, model.cls["predictions"], config, tokenizer)
+
+
+def learn_tokenizer(folder: Path, kind: str) -> Tokenizer:
+    """Return a byte-level BPE or unigram tokenizer, whose tokens include the space before a word."""
+    text = "he looked at him and smiled. the cat sat on the mat, he said."
+    params = VocabularyParams(kind=kind, vocab_size=320 if kind == "byte_bpe" else 100, lowercase=True, min_frequency=1)
+    if kind == "byte_bpe":
+        byte_bpe.learn(folder, {}, [text] * 5, params)
+    else:
+        unigram.learn(folder, Counter({f"▁{word}": 5 for word in text.split()}), [], params)
+    return load_tokenizer(folder)
 
 
 def unigram_model(**probabilities: float) -> ProbedModel:

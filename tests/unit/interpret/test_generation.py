@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -11,12 +10,9 @@ import torch
 from pipeline_src.interpret import generation
 from pipeline_src.interpret.generation import WAYS, complete, completions, fill_masks
 from pipeline_src.interpret.model import SkipMeasure
-from pipeline_src.study.data import VocabularyParams
 from pipeline_src.study.interpretation import InterpretationParams
-from pipeline_src.tokenizer import byte_bpe, unigram
-from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tools.fill_mask import fill_mask
-from tests.unit.interpret.conftest import make_model, unigram_model
+from tests.unit.interpret.conftest import learn_tokenizer, make_model, unigram_model
 
 
 @pytest.mark.parametrize("how", list(WAYS))
@@ -93,14 +89,7 @@ def test_fill_masks_wordpiece_parts_beside_mask_are_tokenised_as_if_apart(model,
 
 @pytest.mark.parametrize("kind", ["byte_bpe", "unigram"])
 def test_fill_masks_vocabulary_with_spaces_in_tokens_equals_tool_fill_mask(tmp_path, kind):
-    text = "he looked at him and smiled. the cat sat on the mat, he said."
-    params = VocabularyParams(kind=kind, vocab_size=320 if kind == "byte_bpe" else 100, lowercase=True, min_frequency=1)
-    if kind == "byte_bpe":
-        byte_bpe.learn(tmp_path, {}, [text] * 5, params)
-    else:
-        words = Counter({f"▁{word}": 5 for word in text.split()})
-        unigram.learn(tmp_path, words, [], params)
-    model = make_model(tokenizer=load_tokenizer(tmp_path))
+    model = make_model(tokenizer=learn_tokenizer(tmp_path, kind))
     for masked in ("he looked at [MASK] and smiled.", "the cat sat on the [MASK].", "[MASK] cat sat, he said."):
         (prediction,) = fill_masks(model, [(masked, "him")])
         (candidates,) = fill_mask(model, masked, 3)

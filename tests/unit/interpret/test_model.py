@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipeline_src.interpret.model import Sentence, pseudo_log_likelihoods, tokenize_words, word_vectors
-from tests.unit.interpret.conftest import SENTENCES
+from tests.unit.interpret.conftest import SENTENCES, learn_tokenizer, make_model
 
 
 def test_pseudo_log_likelihoods_with_words_mask_later_subwords(model):
@@ -61,3 +63,22 @@ def test_tokenize_words_long_sentence_is_truncated_between_words(model):
     long = Sentence((*"abcdefghij" * 3, "e", "f", "g", "h", "i", "j", "a", "bab", "c"), "long")
     words = tokenize_words(model, [long, Sentence(("",), "nothing")])
     assert len(words.ids[0]) == 37 and words.words[0][-1] == 36 and words.ids[1] == []
+
+
+@pytest.mark.parametrize("kind", ["byte_bpe", "unigram"])
+def test_tokenize_words_running_text_has_the_tokens_that_training_has(tmp_path, kind):
+    model = make_model(tokenizer=learn_tokenizer(tmp_path, kind))
+    for text in (" he looked at him, and smiled. ", "the cat's mat", "sat  on (the mat) ... ", "he", "café,said"):
+        sentence = Sentence.of_text(text, "")
+        (ids,), (words,) = tokenize_words(model, [sentence])
+        assert ids == model.ids(text.strip())
+        assert words == sorted(words) and {*words} <= {*range(len(sentence.words))}
+    (_, (words,)) = tokenize_words(model, [Sentence.of_text("he looked at him and smiled.", "")])
+    assert {*words} == {*range(7)} and Sentence.of_text("it isn't.", "").words == ("it", "isn", "'", "t", ".")
+
+
+@given(st.text(st.characters(exclude_categories=["C"]), max_size=40))  # WordPiece leaves control characters out
+def test_tokenize_words_of_wordpiece_are_those_of_words_joined_by_spaces(text):
+    model = make_model()
+    written = Sentence.of_text(text, "")
+    assert tokenize_words(model, [written]) == tokenize_words(model, [Sentence(written.words, "")])
