@@ -114,7 +114,7 @@ class Panel:
 
 # Column of the curve -> its plot.
 PANELS = {
-    "loss": Panel("Loss: masked words + next sentence", "loss (nats)"),
+    "loss": Panel("Loss", "loss (nats)"),
     "mlm_loss": Panel("Loss of masked words", "cross-entropy (nats)"),
     "mlm_accuracy": Panel("Accuracy of masked words", "accuracy (percent)", 100),
     "nsp_accuracy": Panel("Accuracy of next sentences", "accuracy (percent)", 100, "nsp_majority", "larger class"),
@@ -125,6 +125,19 @@ PANELS = {
     "scores_loss": Panel("Distance from the teacher's attention", "squared difference"),
     "states_loss": Panel("Distance from the teacher's states", "squared difference"),
     "learning_rate": Panel("Learning rate", "learning rate"),
+}
+
+# Column of a loss in the curve -> what it is a loss of.
+TERMS = {
+    "mlm_loss": "masked words",
+    "backward_loss": "words before",
+    "nsp_loss": "next sentence",
+    "rtd_loss": "replaced tokens",
+    "words_loss": "words under a generator's",
+    "kl_loss": "teacher's scores",
+    "cosine_loss": "direction of the teacher's states",
+    "scores_loss": "teacher's attention",
+    "states_loss": "teacher's states",
 }
 
 
@@ -159,10 +172,25 @@ def pretraining_panel(results: Results, name: str, element: str | None = None) -
             level = panel.factor * baseline
             label = "" if last else panel.baseline_label
             axes.hlines(level, steps[0], steps[-1], color=GREY, linestyle="--", linewidth=1.3, label=label)
-    axes.set(title=panel.title, xlabel="step", ylabel=panel.label)
+    title = _title(results, name)
+    axes.set(title=title, xlabel="step", ylabel=panel.label)
     axes.figure.legend(**BELOW)
-    description = f"{panel.title} by training step, in {panel.label}, for {all_phases(results)} of pretraining"
+    description = f"{title} by training step, in {panel.label}, for {all_phases(results)} of pretraining"
     return svg(axes, element or name, description)
+
+
+def _title(results: Results, name: str) -> str:
+    title = PANELS[name].title
+    curves = list(results.curves.values())
+    terms = [term for column, term in TERMS.items() if curve_points(curves, column)[0]]
+    if name == "loss" and terms:
+        title = f"Loss: {' + '.join(terms)}"
+    # Columns have the same names for other objectives.
+    if results.last["config"].get("is_decoder"):
+        title = title.replace("masked words", "next words")
+    if results.corpus["examples"]["phase1"]["pairs"] == "sop":
+        title = title.replace("next sentences", "sentence order").replace("next sentence", "sentence order")
+    return title
 
 
 def curve_points(curves: Sequence[Curve], name: str, factor: int = 1) -> tuple[list[float], list[float]]:

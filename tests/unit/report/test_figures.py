@@ -9,8 +9,10 @@ from pipeline_src.report.figures import (
     BLUE,
     GREY,
     ORANGE,
+    TERMS,
     label_panels,
     new_axes,
+    pretraining_panel,
     score_bars,
     svg,
     validation_curve,
@@ -47,6 +49,31 @@ def test_svg_dollar_sign_is_printed_literally():
     axes = new_axes()
     axes.set(title="Cost in $ and US$ \\frac")
     assert "US$" in svg(axes, "dollar", "a dollar")
+
+
+DECODER = {"is_decoder": True}
+SENTENCE_ORDER = {"phase1": {"pairs": "sop"}}
+
+
+@pytest.mark.parametrize(
+    ("columns", "changes", "title"),
+    [
+        (["mlm_loss", "nsp_loss"], {}, "masked words + next sentence"),
+        (["mlm_loss"], {}, "masked words"),
+        (["mlm_loss", "rtd_loss"], {}, "masked words + replaced tokens"),
+        (["mlm_loss"], {"pretrain/phase2.json": {"config": DECODER}}, "next words"),
+        (["mlm_loss", "nsp_loss"], {"corpus.json": {"examples": SENTENCE_ORDER}}, "masked words + sentence order"),
+    ],
+)
+def test_pretraining_panel_title_names_the_losses_that_were_trained(results, columns, changes, title):
+    names = ["loss", *TERMS]
+    trained = ["7" if name in ("loss", *columns) else "" for name in names]
+    for phase in ("phase1", "phase2"):
+        rows = [["step", *names], ["1", *trained]]
+        (results / f"pretrain/{phase}.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
+    for file, values in changes.items():
+        update_json(results / file, **values)
+    assert f"Loss: {title} by training step" in pretraining_panel(read_results(), "loss")
 
 
 def test_validation_curve_ends_with_exact_loss_of_phase(results):
