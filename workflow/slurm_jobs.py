@@ -1,4 +1,4 @@
-"""Extend Snakemake's Slurm executor: retry Slurm's commands, report held jobs, do not resubmit cancelled jobs."""
+"""Extend Snakemake's Slurm executor: find jobs of an earlier run, report held ones, do not resubmit cancelled ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from bridge import FatalError, logger
+from snakemake.logging import logger
+
+from fatal_error import FatalError
 from slurm_command import CONFIGURATION, FOLDER, SUBMITTED
 
 COMMANDS = ("sbatch", "squeue", "sinfo", "scontrol")
@@ -48,6 +50,29 @@ def begin(workflow: Any) -> None:
     os.environ["PATH"] = f"{FOLDER.absolute()}{os.pathsep}{os.environ['PATH']}"
     logger.addFilter(CancelledJobs(workflow.dag))
     threading.Thread(target=Watch(logger.warning).run, daemon=True).start()
+
+
+def living_jobs(names: set[str]) -> dict[str, str]:
+    if shutil.which("squeue") is None:
+        return {}
+    command = ["squeue", "--me", "--noheader", "--format=%i|%k|%Z"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False).stdout
+    except subprocess.TimeoutExpired:
+        # Slurm's controller does not answer. Then it does not accept jobs either.
+        return {}
+    rules = "|".join(map(re.escape, names))
+    # The executor's comment on a job is such as "rule_finetune_wildcards_cola_1". For a group of rules it is such as
+    # "rule_corpus_clean_tokenize", where "..." stands for all rules after the fifth.
+    comment_pattern = re.compile(rf"rule_((?:{rules})(?:_(?:{rules}|\.\.\.))*)(?:_wildcards_.*)?")
+    living = {}
+    for line in answer.splitlines():
+        number, _, comment_and_folder = line.strip().partition("|")
+        comment, _, folder = comment_and_folder.partition("|")
+        rule = comment_pattern.fullmatch(comment)
+        if rule and os.path.realpath(folder) == os.getcwd() and number != os.environ.get("SLURM_JOB_ID"):
+            living[number] = rule[1]
+    return living
 
 
 class CancelledJobs(logging.Filter):
