@@ -27,7 +27,6 @@ from pipeline_src.interpret.data import (
     MIN_WORDS,
     LabelledSentences,
     read_tagged,
-    words_of,
 )
 from pipeline_src.interpret.heads import Tree, read_trees, relations
 from pipeline_src.interpret.model import ProbedModel, Sentence
@@ -190,10 +189,11 @@ def _article_sentences() -> Iterator[Sentence]:
     left = WORDS
     for number, text in enumerate(articles_text()):
         texts = [one for paragraph in text.split("\n") for one in split_sentences(paragraph, "en")]
-        some = [words for words in map(words_of, texts) if MIN_WORDS <= len(words) <= MAX_WORDS][:MAX_SENTENCES]
-        for words in some:
-            yield Sentence(words, f"article {number}")
-            left -= len(words)
+        sentences = [Sentence.of_text(one, f"article {number}") for one in texts]
+        some = [sentence for sentence in sentences if MIN_WORDS <= len(sentence.words) <= MAX_WORDS]
+        for sentence in some[:MAX_SENTENCES]:
+            yield sentence
+            left -= len(sentence.words)
         if left <= 0:
             return
 
