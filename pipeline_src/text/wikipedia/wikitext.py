@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from html import unescape
 
+from pipeline_src.text.wikipedia.gaps import close_sentences, join_formulas
 from pipeline_src.text.wikipedia.markers import (
     BREAK,
     FORMULA,
@@ -16,7 +17,8 @@ from pipeline_src.text.wikipedia.markers import (
     PLACEHOLDER,
     resolve_sounds,
 )
-from pipeline_src.text.wikipedia.prose import close_sentences, is_paragraph, join_formulas, paragraphs, repair
+from pipeline_src.text.wikipedia.prose import is_paragraph, paragraphs
+from pipeline_src.text.wikipedia.repair import repair
 from pipeline_src.text.wikipedia.scanner import ATTRIBUTES, choose_variants, drop_elements, drop_hidden, resolve
 from pipeline_src.text.wikipedia.siteinfo import BIDI_CONTROLS, ENGLISH, LANGUAGES, SiteInfo, is_file_name
 from pipeline_src.text.wikipedia.templates import TemplateExpander
@@ -116,15 +118,20 @@ def clean(
     Returns:
         Paragraphs of prose, one per line, without blank lines; '' if the page has none.
     """
+    language = siteinfo.language
     dropped = Counter() if dropped is None else dropped
-    templates = TemplateExpander(siteinfo.language, Counter() if unknown is None else unknown)
+    templates = TemplateExpander(language, Counter() if unknown is None else unknown)
+
+    # Whole elements and sections are removed first, so that no time is spent on what they contain.
     if title and "PAGENAME}}" in text:
         text = _PAGE_NAME.sub(lambda _: title, text)
     if "<" in text:
         text = drop_elements(text)
     if "-{" in text:
-        text = choose_variants(text, siteinfo.language)
+        text = choose_variants(text, language)
     text = cut_sections(text, siteinfo.sections, dropped)
+
+    # Then each kind of markup is replaced by the text that it shows.
     # Equals _PLAIN_LINK.sub(r"\1", text), but takes a third of the time.
     text = "".join(_PLAIN_LINK.split(text))
     text = resolve(text, lambda body: link_text(body, siteinfo.hidden), templates.expand)
@@ -132,43 +139,63 @@ def clean(
         text = _TWICE.sub(r"\1. ", text)
     if "//" in text or "mailto:" in text:
         text = _BARE_ADDRESS.sub(_after_address, "".join(_EXTERNAL_LINK.split(text)))
-    if "'''" in text:
-        if "'''s" in text:
-            text = _POSSESSIVE.sub(r"\1'", text)
-        text = _ELISION.sub(_elision, text)
     if "''" in text:
-        text = text.replace("'''''", "").replace("'''", "").replace("''", "")
+        text = _without_bold_and_italics(text)
     if "&" in text:
-        text = _ANGLE.sub(lambda entity: LESS if entity[1] else GREATER, text)
-        text = unescape(text).replace("''", '"')
+        text = _resolve_entities(text)
     if "<" in text:
-        text = drop_hidden(text)
-    if "<sup" in text:
-        text = _FOOTNOTE.sub(GONE, text)
-        text = _POWER.sub(lambda power: power[1].translate(RAISED), text)
-        text = _EXPONENT.sub(r"^\1", _DEGREE.sub("°", text))
-    if "<" in text:
-        if "<li" in text or "<dd" in text or "<dt" in text:
-            text = _LIST_END.sub(rf"\n{GONE}\g<0>", _ITEM.sub("\n* ", text))
-        if "<sub>" in text:
-            text = _INDEX.sub(r"_\1", _BASELESS.sub(PLACEHOLDER, text))
-        text = _TAG.sub("", _BLOCK.sub(BREAK, _LINE_BREAK.sub(" ", text)))
+        text = _resolve_tags(drop_hidden(text))
     if "__" in text or "＿＿" in text:
         text = _SWITCH.sub(_behavior_switch, text)
     for character, plain in _BLANKS.items():
         if character in text:
             text = text.replace(character, plain)
+
+    # Where the text of a template or formula is unknown, the sentence is repaired or dropped.
     text = resolve_sounds(text)
     if PLACEHOLDER in text:
         text = close_sentences(text)
     if FORMULA in text:
         text = join_formulas(text)
-    text = "\n".join(paragraphs(text, dropped, siteinfo.language, templates.count, lists))
+
+    # Of the lines, those that are prose are kept.
+    text = "\n".join(paragraphs(text, dropped, language, templates.count, lists))
     # Markers that are still here were characters of the page itself.
     if any(mark in text for mark in MARKERS):
         text = MARKS.sub("", text)
-    repaired = (repair(line, siteinfo.language) for line in text.split("\n"))
-    return "\n".join(paragraph for paragraph in repaired if is_paragraph(paragraph, siteinfo.language))
+    repaired = (repair(line, language) for line in text.split("\n"))
+    return "\n".join(paragraph for paragraph in repaired if is_paragraph(paragraph, language))
+
+
+def _without_bold_and_italics(text: str) -> str:
+    if "'''" in text:
+        if "'''s" in text:
+            text = _POSSESSIVE.sub(r"\1'", text)
+        text = _ELISION.sub(_elision, text)
+    return text.replace("'''''", "").replace("'''", "").replace("''", "")
+
+
+def _resolve_entities(text: str) -> str:
+    text = _ANGLE.sub(lambda entity: LESS if entity[1] else GREATER, text)
+    # Two apostrophes as entities are a quotation mark, since the markup of italics is gone.
+    return unescape(text).replace("''", '"')
+
+
+def _resolve_tags(text: str) -> str:
+    if "<sup" in text:
+        text = _FOOTNOTE.sub(GONE, text)
+        text = _POWER.sub(lambda power: power[1].translate(RAISED), text)
+        text = _DEGREE.sub("°", text)
+        text = _EXPONENT.sub(r"^\1", text)
+    if "<li" in text or "<dd" in text or "<dt" in text:
+        text = _ITEM.sub("\n* ", text)
+        text = _LIST_END.sub(rf"\n{GONE}\g<0>", text)
+    if "<sub>" in text:
+        text = _BASELESS.sub(PLACEHOLDER, text)
+        text = _INDEX.sub(r"_\1", text)
+    text = _LINE_BREAK.sub(" ", text)
+    text = _BLOCK.sub(BREAK, text)
+    return _TAG.sub("", text)
 
 
 def _after_address(match: re.Match[str]) -> str:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pipeline_src.text import sentences
 from pipeline_src.text.sentences import split_sentences
-from pipeline_src.text.wikipedia.prose import split_exactly
+from pipeline_src.text.wikipedia.whole_sentences import split_exactly
 from tests.growth import TIMES, assert_linear
 from tests.hard_sentences import CASES, SENTENCE_ENDS
 from tests.unit.text.cases import read_cases

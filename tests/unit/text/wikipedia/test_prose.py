@@ -1,19 +1,11 @@
-"""Sentences without an end: complete but for the full stop, or cut off."""
+"""Paragraphs of prose; the other cases are those of ``test_wikitext.py``."""
 
 from __future__ import annotations
 
 import textwrap
 
-import pytest
-
 from pipeline_src.text.wikipedia import prose
-from pipeline_src.text.wikipedia.prose import (
-    begins_with_sentence,
-    lacks_only_its_stop,
-    says_something,
-)
 from pipeline_src.text.wikipedia.wikitext import clean
-from tests.unit.text.cases import read_cases
 
 
 def test_prose_docstring_example_is_correct() -> None:
@@ -21,25 +13,3 @@ def test_prose_docstring_example_is_correct() -> None:
     page, marked, kept = (textwrap.dedent(block) for block in blocks if block.startswith("    "))
     assert marked.count("‹hole›") == page.count("{{odd") == 2
     assert clean(page) == kept.replace(" .", ".")
-
-
-@pytest.mark.parametrize(
-    ("language", "lead_in", "says"), read_cases("wikipedia/prose.yaml", "says something lead in of two clauses does")
-)
-def test_says_something_lead_in_with_two_clauses_is_true(language: str, lead_in: str, says: bool) -> None:
-    assert says_something(lead_in, language) == says
-
-
-@pytest.mark.parametrize(
-    ("language", "sentence", "whole"), read_cases("wikipedia/prose.yaml", "lacks only its stop by language")
-)
-def test_lacks_only_its_stop_each_language_gives_expected_answer(language: str, sentence: str, whole: bool) -> None:
-    assert lacks_only_its_stop(sentence, language) == whole
-
-
-@pytest.mark.parametrize(
-    ("language", "text", "begins"),
-    read_cases("wikipedia/prose.yaml", "begins with sentence unlike a label or a source"),
-)
-def test_begins_with_sentence_label_or_citation_is_false(language: str, text: str, begins: bool) -> None:
-    assert begins_with_sentence(text, language) == begins
