@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -47,13 +47,12 @@ def run(*, seed: int, examples: ExamplesParams) -> None:
     with_shares = shares_are_set(examples)
     shape: dict[str, Any] = {"marks": {"single": int, "pair": int}}
     if with_shares:
-        shape["parts"] = {"train": {str: {"documents": int, "tokens": int}}}
+        shape["parts"] = {split: {str: {"documents": int, "tokens": int}} for split in SPLITS}
     tokens = read_json(TOKENS / "manifest.json", shape)
     sources = tokens["parts"]["train"] if with_shares else {}
     for source in sources:
         checked_path(source, TOKENS / "manifest.json")
     shares = source_shares(examples, {source: counts["tokens"] for source, counts in sources.items()})
-    documents = {source: counts["documents"] for source, counts in sources.items()}
     num_special = tokens["marks"]["single" if examples.pair_objective == "none" else "pair"]
 
     manifest: dict[str, Any] = {"pairs": examples.pair_objective}
@@ -67,15 +66,21 @@ def run(*, seed: int, examples: ExamplesParams) -> None:
             )
             for split in SPLITS:
                 store = TokenStore(TOKENS, split)
+                # With shares, a random B comes from the source of A.
+                stores = _by_source(store, tokens["parts"][split]) if shares else {split: store}
+                if rules.pairs != "none":
+                    _warn_of_lone_documents(stores, phase)
                 if split == "train":
                     _warn_of_long_sentences(store, rules, phase)
+                sample = partial(_sample_source, stores, seed, phase, rules)
                 if split == "train" and shares:
-                    sample = partial(_sample_source, _by_source(store, documents), seed, phase, rules)
                     mixed = sample_sources(shares, examples.dupe_factor, sample, Path(scratch))
                     about["sources"] = {source: asdict(counts) for source, counts in mixed.items()}
                     for source, counts in mixed.items():
                         log.info("%s, %s: %s", phase, source, counts)
                     blocks = select_examples(mixed, seed, phase_key(phase), Path(scratch))
+                elif shares:
+                    blocks = chain.from_iterable(sample(source, 1) for source in stores)
                 else:
                     passes = examples.dupe_factor if split == "train" else 1
                     blocks = draw_samples(store, pass_keys(seed, phase, passes), rules, phase)
@@ -93,6 +98,17 @@ def run(*, seed: int, examples: ExamplesParams) -> None:
                     )
                 log.info("%s, %s: %d examples", phase, split, about[split])
         write_json(folder / "manifest.json", manifest)
+
+
+def _warn_of_lone_documents(stores: Mapping[str, TokenStore], phase: str) -> None:
+    for name, store in stores.items():
+        if len(store) == 1:
+            log.warning(
+                "%s: %s has one document, so each random segment B is of the same document as A: split its text into "
+                "documents, or set examples.pair_objective: none",
+                phase,
+                name,
+            )
 
 
 def _warn_of_long_sentences(store: TokenStore, rules: PairRules, phase: str) -> None:
@@ -138,9 +154,11 @@ def with_full_length(index: np.ndarray, share: float, rules: PairRules, key: int
     return index[np.sort(np.concatenate([full, short[:count]]))]
 
 
-def _by_source(store: TokenStore, documents: Mapping[str, int]) -> dict[str, TokenStore]:
-    bounds = pairwise(accumulate(documents.values(), initial=0))
-    return {source: store.of_documents(*edges) for source, edges in zip(documents, bounds, strict=True)}
+def _by_source(store: TokenStore, counts: Mapping[str, Mapping[str, int]]) -> dict[str, TokenStore]:
+    # Return source -> its part of the store, for sources with documents.
+    bounds = pairwise(accumulate((count["documents"] for count in counts.values()), initial=0))
+    parts = {source: store.of_documents(*edges) for source, edges in zip(counts, bounds, strict=True)}
+    return {source: part for source, part in parts.items() if len(part)}
 
 
 def _sample_source(

@@ -65,6 +65,8 @@ class Words:
             # Chinese and Thai have no spaces between words, so each of their subwords counts as a word.
             if is_unspaced(letters):
                 continues[number] = False
+        # Texts that have unknown characters in the same places share no words.
+        written[kind.id_of(tokenizer, kind.unk)] = False
         return cls(continues, written)
 
     def runs(self, ids: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -178,7 +180,7 @@ def _find(sorted_runs: np.ndarray, runs: np.ndarray) -> np.ndarray:
     return index[index < np.searchsorted(sorted_runs, runs, side="right")]
 
 
-def end_to_end(texts: Sequence[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+def end_to_end(texts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     # Concatenate the texts. Return all ids, and the index of the first id of each text, both int64.
     lengths = np.asarray([len(ids) for ids in texts], np.int64)
     flat = np.fromiter((number for ids in texts for number in ids), np.int64, int(lengths.sum()))

@@ -21,6 +21,7 @@ from pipeline_src.base.names import checked_path
 from pipeline_src.base.paths import CORPUS, EXAMPLES, TASKS, TEXT, TOKENS, VOCABULARY
 from pipeline_src.base.progress import log
 from pipeline_src.examples.contamination import RUN_WORDS, Words, end_to_end, measure_overlap
+from pipeline_src.examples.encode_document import document_ids
 from pipeline_src.examples.token_store import EXAMPLES_PER_BLOCK, SPLITS, TokenStore, read_sample_index
 from pipeline_src.study.data import CorpusParams
 from pipeline_src.study.task_spec import load_spec
@@ -32,6 +33,7 @@ from pipeline_src.text.documents import (
     ShardSlice,
     corpus_folders,
     few_validation_documents,
+    language_of,
     read_manifest,
     read_slice,
     slice_shards,
@@ -116,7 +118,9 @@ def corpus_statistics(sources: Iterable[str], tasks: Sequence[str]) -> dict[str,
     tokenizer = load_tokenizer(VOCABULARY)
     examples = EXAMPLES / "manifest.json"
     phases = [checked_path(name, examples) for name in read_json(examples, dict) if name.startswith("phase")]
-    overlap = _overlap(tokenizer, [task for task in OVERLAP_TASKS if task in tasks])
+    # Passages of tasks have no language of their own.
+    language = language_of(next(iter(folders.values())))
+    overlap = _overlap(tokenizer, [task for task in OVERLAP_TASKS if task in tasks], language)
     warning = overlap_warning(overlap[VALIDATION])
     unknown: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for folder in folders.values():
@@ -189,14 +193,14 @@ def describe(sample_index: np.ndarray, length: int, num_special: int) -> dict[st
     }
 
 
-def _overlap(tokenizer: Tokenizer, tasks: Sequence[str]) -> dict[str, dict[str, Any]]:
+def _overlap(tokenizer: Tokenizer, tasks: Sequence[str], language: str) -> dict[str, dict[str, Any]]:
     encoder = Encoder(tokenizer)
     validation = TokenStore(TOKENS, "validation")
     starts = validation.sentences[validation.documents[:-1]]
     texts = {VALIDATION: (validation.ids, starts)}
     for task in tasks:
         for name, passages in task_passages(task).items():
-            texts[name] = end_to_end([encoder.encode(passage) for passage in passages])
+            texts[name] = end_to_end([document_ids(encoder, passage, language) for passage in passages])
     return measure_overlap(TokenStore(TOKENS, "train"), Words.of(tokenizer), texts)
 
 

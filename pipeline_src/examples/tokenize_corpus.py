@@ -26,6 +26,7 @@ from pipeline_src.base.files import atomic_directory, hash_file, write_json
 from pipeline_src.base.paths import EVALUATION_TEXTS, TEXT, TOKENS, VOCABULARY
 from pipeline_src.base.progress import Progress, log
 from pipeline_src.examples.contamination import EvaluationRuns, Words, end_to_end
+from pipeline_src.examples.encode_document import document_ids, encode_document
 from pipeline_src.examples.segmenter import continues_word, load_segmenter, segmenter_version
 from pipeline_src.examples.token_store import SPLITS, EncodedDocuments, TokenWriter, id_type
 from pipeline_src.study.data import CorpusParams
@@ -44,7 +45,6 @@ from pipeline_src.text.documents import (
 )
 from pipeline_src.text.dropped import DroppedSample, Record
 from pipeline_src.text.near_duplicates import Shingles, find_copies, shingle_slice
-from pipeline_src.text.sentences import split_sentences
 from pipeline_src.tokenizer.encode import Encoder
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tokenizer.special_tokens import read_templates
@@ -103,8 +103,11 @@ def run(*, seed: int, corpus: CorpusParams, beam_args: Sequence[str] = ()) -> No
     runs = None
     if evaluation:
         encoder = Encoder(tokenizer)
-        texts = end_to_end([encoder.encode(text) for _, text in evaluation])
-        runs = EvaluationRuns.of(Words.of(tokenizer), *texts)
+        # Each text is encoded as if it were a document of the corpus, whose languages split sentences differently.
+        texts = []
+        for language in sorted({source.language for source in sources}):
+            texts += [document_ids(encoder, text, language) for _, text in evaluation]
+        runs = EvaluationRuns.of(Words.of(tokenizer), *end_to_end(texts))
     elif corpus.decontaminate == "remove":
         log.warning("corpus.decontaminate: remove has no effect, since no evaluation texts were downloaded")
 
@@ -164,7 +167,7 @@ def run(*, seed: int, corpus: CorpusParams, beam_args: Sequence[str] = ()) -> No
             if near_copies and record["reason"] == NEAR_COPY:
                 record["value"] = near_copies.document(record["value"]).id
             elif record["reason"] == SHARED:
-                task, passage = evaluation[record["value"]]
+                task, passage = evaluation[record["value"] % len(evaluation)]
                 record["value"] = f"{task}: {passage[:PASSAGE_LENGTH]}"
         output.sample.write(folder)
 
@@ -290,14 +293,7 @@ def encode_slice(
         if position in near_copies:
             drop(NEAR_COPY, document, near_copies[position])
             continue
-        sentences = []
-        encoded = []
-        for line in document.text.split("\n"):
-            for sentence in split_sentences(line, language):
-                ids = encoder.encode_bytes(sentence)
-                if ids:
-                    sentences.append(sentence)
-                    encoded.append(ids)
+        sentences, encoded = encode_document(encoder, document.text, language)
         if not encoded:
             drop("document_without_tokens", document)
             continue

@@ -29,8 +29,10 @@ def save_task_model(
     settings = trainer.settings
     classes = trainer.config.names.classes
     eval_set = spec.eval_set(None)
-    # transformers has no class for a bi-encoder, first-last pooling or text embeddings.
-    without_class = settings.apart or model.first_last or model.head == "embedding"
+    # transformers has no class for a bi-encoder, first-last pooling or text embeddings, and that of the task would
+    # ignore the weights of an LSTM.
+    has_lstm = settings.bilstm or settings.feature_layers is not None
+    without_class = has_lstm or settings.apart or model.first_last or model.head == "embedding"
     huggingface_class = classes["encoder" if without_class else model.head]
     training = {**training, "max_length": settings.max_length, "frozen": settings.feature_layers}
     if settings.window_stride is not None:
@@ -39,12 +41,8 @@ def save_task_model(
         training["head_learning_rate"] = trainer.hyperparameters.head_learning_rate
     results = [(eval_set.title, eval_set.file, metric, scores[metric]) for metric in eval_set.metrics]
     source = read_source(data.folder)
-    # transformers' class for the task would silently ignore the weights of an LSTM, so the card names the encoder's
-    # class.
-    has_lstm = settings.bilstm or settings.feature_layers is not None
-    card_class = classes["encoder"] if has_lstm else huggingface_class
     head = FIRST_LAST.format(layer=model.output_layer) if model.first_last else ""
-    card = finetuned_card(trainer.config, spec.name, card_class, source, training, results, head)
+    card = finetuned_card(trainer.config, spec.name, huggingface_class, source, training, results, head)
     tensors = settings.saved(model.state_dict(), trainer.config)
     save_model(folder, tensors, trainer.config, huggingface_class, data.encoder, card)
     # If the task has unanswerable questions or sets of labels, `scores` has the best threshold.

@@ -70,6 +70,7 @@ class StateDictAdapter:
     Attributes:
         model_type: Hugging Face's ``model_type``. The architecture's folder has this name, with ``_`` instead of ``-``.
         classes: use of a model ("pretraining", "sequence") -> name of Hugging Face's class.
+        in_transformers: whether these classes load the model.
         output_layers: kind of task -> parameter name of its output layer.
         keys: our config key -> Hugging Face's config key, where the two differ.
         written: constant entries of the exported ``config.json``.
@@ -86,6 +87,7 @@ class StateDictAdapter:
     title: str
     paper: str
     classes: Mapping[str, str]
+    in_transformers: bool = True
     output_layers: Mapping[str, str] = field(default_factory=lambda: OUTPUT_LAYERS)
     keys: Mapping[str, str] = field(default_factory=dict)
     written: Mapping[str, object] = field(default_factory=dict)

@@ -316,7 +316,11 @@ def can_flash(device: torch.device, head_size: int) -> bool:
     has_kernel = (
         torch.cuda.get_device_capability(device) >= AMPERE and torch.backends.cuda.is_flash_attention_available()
     )
-    return has_kernel and head_size % 8 == 0 and head_size <= 256
+    return has_kernel and is_flash_size(head_size)
+
+
+def is_flash_size(head_size: int) -> bool:
+    return head_size % 8 == 0 and head_size <= 256
 
 
 def padded(inputs: AttentionInputs) -> Tensor:
@@ -452,8 +456,9 @@ def flash(inputs: AttentionInputs) -> Tensor:
     layout = inputs.layout
     queries = inputs.queries
     window = inputs.window
-    # With a window, the kernel assumes that the queries are the last tokens of their sequence.
-    if window is not None and queries is not layout:
+    # With a window, the kernel assumes that the queries are the last tokens of their sequence. ELECTRA's generator and
+    # teachers may have heads that the kernel does not support.
+    if (window is not None and queries is not layout) or not is_flash_size(query.shape[-1]):
         return padded(inputs)
     reach = {} if window is None else {"window_size_left": window.reach, "window_size_right": window.reach}
     half = query.dtype if query.dtype in (torch.bfloat16, torch.float16) else torch.bfloat16

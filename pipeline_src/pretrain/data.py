@@ -161,7 +161,7 @@ class PretrainingExamples:
 
     Attributes:
         sources: names of the sources of text. Empty until ``assign_sources`` is called.
-        source_of: index in ``sources`` of the text of each example's first segment, int64 [examples].
+        source_of: index in ``sources`` of the texts of each example's segments A and B, int64 [examples, 2].
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class PretrainingExamples:
         vocab_size: int | None = None,
     ) -> None:
         self.sources: tuple[str, ...] = ()
-        self.source_of = np.empty(0, np.int64)
+        self.source_of = np.empty((0, 2), np.int64)
         self.sample_index = read_sample_index(sample_index, len(store.ids))
         self.store = store
         self.collator = collator
@@ -194,7 +194,17 @@ class PretrainingExamples:
         last_documents = np.cumsum([documents[name] for name in self.sources])
         # The index of the token at which each source ends.
         ends = self.store.sentences[self.store.documents[last_documents]]
-        self.source_of = np.searchsorted(ends, self.sample_index["a"], side="right")
+        starts = np.stack([self.sample_index["a"], self.sample_index["b"]], axis=1)
+        self.source_of = np.searchsorted(ends, starts, side="right")
+
+    def sources_at(self, examples: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        # Return the source of the token at each position of an example, as an index in `sources`; a random segment B
+        # may be of another source than A. Empty if there are no sources.
+        if not self.sources:
+            return np.empty(0, np.int64)
+        end_of_a = len(self.template.special_ids[0]) + self.sample_index["a_length"][examples].astype(np.int64)
+        is_b = self.has_pairs & (positions >= end_of_a)
+        return self.source_of[examples, is_b.astype(np.int64)]
 
     def lengths(self, examples: np.ndarray | slice = slice(None)) -> np.ndarray:
         index = self.sample_index[examples]
@@ -320,10 +330,13 @@ def readable_pieces(batch: PretrainingBatch, tokenizer: Tokenizer, label_shift: 
     # Position of the predicted token -> its id.
     labels = dict(zip((batch.predicted + label_shift).tolist(), batch.labels.tolist(), strict=True))
     segments: list[list[ReadablePiece]] = [[], []]
+    segment = 0
     for position in range(int(batch.cu_seqlens[1])):
         input_id = int(batch.ids[position])
         label = labels.get(position, input_id)
         if label in marks:
+            # The mark after A, if there is text before it.
+            segment = 1 if segments[0] else 0
             continue
         text = subwords[input_id]
         was = subwords[label]
@@ -337,7 +350,7 @@ def readable_pieces(batch: PretrainingBatch, tokenizer: Tokenizer, label_shift: 
             else:
                 fate = "keep" if text == was else "random"
             piece = ReadablePiece(kind.spelt(text), inner, kind.spelt(was), fate)
-        segments[int(batch.segments[position])].append(piece)
+        segments[segment].append(piece)
     return segments if segments[1] else segments[:1]
 
 

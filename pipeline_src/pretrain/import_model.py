@@ -38,7 +38,7 @@ from pipeline_src.sources.catalogue import Source, SourceFile, load_source, reso
 from pipeline_src.sources.fetch import fill_folder, obtain
 from pipeline_src.study.schema import HUB, HUB_MODEL
 from pipeline_src.tokenizer.foreign_tokenizer import read_foreign, save_foreign
-from pipeline_src.tokenizer.wordpiece import save_tokenizer
+from pipeline_src.tokenizer.wordpiece import MAX_WORD_LENGTH, save_tokenizer
 
 # Part of a model that a checkpoint may lack -> prefix of its parameter names.
 PARTS = {"pooler": POOLER, "masked words": MLM_HEAD, "next sentence": NEXT_SENTENCE}
@@ -109,6 +109,13 @@ def fetch_and_import(source: Path, output: Path, lowercase: bool | None = None) 
         return import_model(Path(folder), output, lowercase)
 
 
+def _max_word_length(source: Path) -> int:
+    # A longer word is unknown. A folder without tokenizer.json is read by transformers' BertTokenizer, with its limit.
+    path = source / "tokenizer.json"
+    model = read_json(path, dict).get("model", {}) if path.exists() else {}
+    return int(model.get("max_input_chars_per_word", MAX_WORD_LENGTH))
+
+
 def import_model(source: Path, output: Path, lowercase: bool | None = None) -> Imported:
     if not source.is_dir():
         raise PipelineError("the model folder does not exist", source, hint="give the path of a model folder")
@@ -134,7 +141,7 @@ def import_model(source: Path, output: Path, lowercase: bool | None = None) -> I
     if foreign is None:
         lowercase = find_case(source, vocabulary) if lowercase is None else lowercase
         tokenizer = "uncased" if lowercase else "cased"
-        save_tokenizer(output, vocabulary, lowercase)
+        save_tokenizer(output, vocabulary, lowercase, _max_word_length(source))
     else:
         tokenizer = type(foreign.model).__name__
         save_foreign(output, foreign)

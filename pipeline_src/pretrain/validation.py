@@ -243,8 +243,8 @@ def measure_examples(
         unseen = examples.collator.predicts_unseen(batch.ids[batch.predicted], batch.labels)
         losses = None if unigram_losses is None else unigram_losses[batch.labels]
         sequence = np.searchsorted(batch.cu_seqlens, batch.predicted, side="right") - 1
-        sources = examples.source_of[batch.examples[sequence]] if examples.sources else np.empty(0, np.int64)
         positions = batch.predicted - batch.cu_seqlens[sequence]
+        sources = examples.sources_at(batch.examples[sequence], positions)
         tensors = to_device(TensorBatch.of(batch), distributed.device)
         prepared = ValidationBatch(
             tensors, examples.has_pairs, unseen, losses, sources, examples.sources, positions, ranges

@@ -263,6 +263,10 @@ def _folder_to_finetune(study: Study) -> Iterator[Mismatch]:
     phases = study.pretrain.steps.names
     if folder.suffix == ".yaml":
         yield key, "use a folder or hub:OWNER/NAME@REVISION; entries of the catalogue are for pretrain.init_from"
+    if folder == Path("models") or folder.parts[:2] == MADE_HERE[1]:
+        yield key, "the stage `finetune` writes there; use a copy, such as models/start"
+    if folder.parts[:2] == MADE_HERE[2] and study.model.architecture != "word_vectors":
+        yield key, "these are word vectors; set model.architecture: word_vectors"
     if not _can_be_tracked(folder):
         yield key, UNTRACKED
     if folder.parts[:2] == MADE_HERE[0] and folder.parts[2:3] not in [(phase,) for phase in phases]:
@@ -306,6 +310,9 @@ def _recipe_and_encoder(study: Study, key: str, recipe: TaskHyperparameters) -> 
     if recipe.head_learning_rate and (recipe.feature_layers or blocks == "none"):
         hint = f"no block of {name} is trained, so there is one learning rate; set this to null"
         yield f"{key}.head_learning_rate", hint
+    combined = MIN_LAYERS.get(recipe.feature_layers or "", 1)
+    if name == "word_vectors" and combined > 1:
+        yield f"{key}.feature_layers", f"it combines {combined} layers, and word vectors have one; use last"
     # Another model than the study's own may have another depth.
     is_own_model = study.finetune.model.startswith("models/pretrained/") and not study.pretrain.continued
     if not is_own_model:
@@ -313,7 +320,6 @@ def _recipe_and_encoder(study: Study, key: str, recipe: TaskHyperparameters) -> 
     depth = study.model.num_hidden_layers
     if recipe.reinit_layers > depth:
         yield f"{key}.reinit_layers", f"set it to at most model.num_hidden_layers ({depth})"
-    combined = MIN_LAYERS.get(recipe.feature_layers or "", 1)
     if blocks != "none" and combined > depth:
         hint = f"it combines {combined} layers, and model.num_hidden_layers is {depth}; use last, for instance"
         yield f"{key}.feature_layers", hint

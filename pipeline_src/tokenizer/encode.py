@@ -50,12 +50,17 @@ class Encoder:
 
     Args:
         id_type: unsigned dtype of the encoded ids, in native byte order.
+
+    Attributes:
+        tells_spaces: whether a word has other ids after a space than at the start of a text (RoBERTa).
     """
 
     def __init__(self, tokenizer: Tokenizer, id_type: np.dtype[Any] = UINT32) -> None:
         self.id_type = id_type
         self._chunks = _Chunks(tokenizer, self.id_type.char) if kind_of(tokenizer).by_chunk else None
         self._tokenizer = tokenizer
+        alone = self.encode("a")
+        self.tells_spaces = self.encode("b a")[-len(alone) :] != alone
 
     def token_ends(self, text: str) -> list[int]:
         # Return, for each token, the end of its character span (exclusive).

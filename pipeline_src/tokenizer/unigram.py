@@ -118,6 +118,13 @@ def learn_model(words: Counted, params: VocabularyParams) -> sentencepiece.Sente
             minloglevel=2,
         )
     except RuntimeError as error:
+        if "sentences_.empty()" in str(error):
+            raise PipelineError(
+                "no word is frequent enough for a vocabulary",
+                f"min_frequency = {params.min_frequency}",
+                where="params.yaml, block vocabulary",
+                hint="lower min_frequency, or add text",
+            ) from None
         if "smaller than required_chars" not in str(error):
             raise
         raise PipelineError(

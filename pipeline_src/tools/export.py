@@ -145,7 +145,7 @@ def write_model(model: Path, folder: Path) -> BertConfig:
     """Copy what other libraries read, and write a card if the model has none."""
     probed = ProbedModel.open(model)
     config = probed.config
-    if "encoder" not in config.names.classes:
+    if not config.names.in_transformers:
         raise PipelineError(
             "architecture is not in transformers",
             config.names.model_type,

@@ -27,6 +27,7 @@ from pipeline_src.finetune.hyperparameter_grid import grid_points
 from pipeline_src.model.flops import Workload
 from pipeline_src.sources.catalogue import Source, load_source
 from pipeline_src.sources.sizes import BYTES_PER_WORD, SourceSize, fetched_bytes, file_bytes, source_size
+from pipeline_src.study.finetune import TaskHyperparameters
 from pipeline_src.study.machine import load_machine
 from pipeline_src.study.preset import PARAMS, preset_text
 from pipeline_src.study.study import Study, check_study, load_study
@@ -107,8 +108,9 @@ class Stage:
     work: float = 0
     tokens: float = 0
     flops: float = 0
-    # Maximum number of cores that one job can use.
+    # Maximum numbers of cores and of GPUs that one job can use.
     max_cores: float = math.inf
+    max_gpus: float = math.inf
 
     @property
     def disk(self) -> float:
@@ -117,9 +119,10 @@ class Stage:
     def seconds(self, devices: Devices) -> float:
         # Jobs run in parallel on all cores, or on all GPUs if they are trainings.
         parallel = min(self.jobs, devices.gpus if devices.gpus and self.flops else devices.cores)
-        cores = min(devices.cores, self.max_cores)
+        cores = min(devices.cores, self.max_cores * self.jobs)
+        gpus = min(devices.gpus, self.max_gpus * self.jobs)
         text = self.work / (RATES[self.stage] * cores) if self.work else 0
-        training = self.flops / (devices.flops_per_second * (devices.gpus or cores))
+        training = self.flops / (devices.flops_per_second * (gpus or cores))
         return START_SECONDS * self.jobs / parallel + self.fetched / DOWNLOAD_RATE + text + training
 
 
@@ -276,15 +279,35 @@ def _fine_tuning(study: Study, objective: Any) -> Iterator[Stage]:
         share = FORWARD if recipe.feature_layers else 1
         work = workload(round(trained / recipe.max_length), recipe.max_length)
         flops += share * objective.config.training_flops(work)
+        # An LSTM multiplies each weight once a token; the backward pass takes twice as much.
+        flops += 6 * _lstm_weights(study, recipe, objective.config) * trained
     written = jobs * MODEL_BYTES * parameters
     extra = CHECKPOINT_BYTES * parameters
-    yield Stage("finetune", jobs, written=written, extra=extra, tokens=count, flops=flops)
+    threads = load_machine().finetune.threads
+    yield Stage(
+        "finetune",
+        jobs,
+        written=written,
+        extra=extra,
+        tokens=count,
+        flops=flops,
+        max_cores=threads,
+        max_gpus=1,
+    )
     params = study.interpretation
     pairs = PARADIGMS * min(params.pairs_per_set or 1000, 1000) * len(params.pair_sets)
     # Each text is read twice: by the trained model, and by a model with random weights.
     read = 2 * (4 * params.words + PAIR_TOKENS * pairs)
     work = workload(read // SENTENCE_TOKENS, SENTENCE_TOKENS)
-    yield Stage("interpret", tokens=read, flops=FORWARD * objective.config.training_flops(work))
+    yield Stage("interpret", tokens=read, flops=FORWARD * objective.config.training_flops(work), max_gpus=1)
+
+
+def _lstm_weights(study: Study, recipe: TaskHyperparameters, config: Any) -> int:
+    from pipeline_src.finetune.feature_based import BiLSTM, FrozenLayers
+
+    if recipe.feature_layers is not None:
+        return count_parameters(FrozenLayers(recipe.feature_layers, config.num_hidden_layers, config.hidden_size).lstm)
+    return count_parameters(BiLSTM(config.hidden_size, config.hidden_size)) if study.finetune.bilstm else 0
 
 
 def _task_sources(study: Study) -> Mapping[str, Source]:

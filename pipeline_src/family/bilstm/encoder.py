@@ -32,8 +32,10 @@ BILSTM = StateDictAdapter(
     title="Bidirectional LSTM",
     paper="Peters et al. 2018, [Deep contextualized word representations](https://arxiv.org/abs/1802.05365)",
     # transformers has no BiLSTM, so the class names of BERT are used.
+    in_transformers=False,
     classes={use: known for use, known in BERT.classes.items() if use != "causal_lm"},
-    from_hf=((r"^bilstm\.", "bert."),),
+    # The LSTM of a fine-tuned head is named bilstm too.
+    from_hf=((r"^bilstm\.(embeddings|encoder|pooler)\.", r"bert.\1."),),
     to_hf=((r"^bert\.", "bilstm."),),
 )
 

@@ -69,6 +69,9 @@ class ElectraEncoder(FactorizedEncoder):
         super().__init__(config)
         if config.embedding_size == config.hidden_size:
             self.embeddings_project = nn.Identity()
+        elif config.position_init == "neighbor_heads":
+            # It starts near the identity, without the factor of the Glorot initialisation.
+            self.embeddings_project = nn.Linear(config.embedding_size, config.hidden_size)
 
 
 class Electra(FactorizedBert):

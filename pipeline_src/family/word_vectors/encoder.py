@@ -23,6 +23,7 @@ WORD_VECTORS = StateDictAdapter(
     title="Word vectors",
     paper="Mikolov et al. 2013, [Efficient Estimation of Word Representations](https://arxiv.org/abs/1301.3781)",
     # transformers does not have this architecture, so the class names of BERT are used.
+    in_transformers=False,
     classes={use: known for use, known in BERT.classes.items() if use != "causal_lm"},
     from_hf=((r"^word_vectors\.", "bert."),),
     to_hf=((r"^bert\.", "word_vectors."),),

@@ -155,3 +155,11 @@ def test_read_texts_damaged_line_is_rejected_with_line_number(tmp_path: Path) ->
         (tmp_path / FILE).write_text(f'{{"task": "rte", "text": "x"}}\n{line}\n')
         with pytest.raises(PipelineError, match=r"invalid text of an evaluation set[\s\S]*texts\.jsonl:2"):
             list(read_texts(tmp_path))
+
+
+def test_words_unknown_characters_are_no_shared_words() -> None:
+    tokenizer = wordpiece.build_tokenizer([*wordpiece.SPECIAL_TOKENS, *"abcdefghijklm"], lowercase=True)
+    words = Words.of(tokenizer)
+    for text, runs in (("水 車 在 河 邊 轉 動 磨 坊 的 老 人 說 話", 0), (" ".join("abcdefghijklm"), 1)):
+        ids = np.asarray(tokenizer.encode(text, add_special_tokens=False).ids)
+        assert len(words.runs(ids, np.zeros(1, np.int64))[0]) == runs

@@ -157,6 +157,16 @@ def test_build_examples_text_cut_from_long_sentences_is_warned_of(
         assert "leaves out 26 % of the training tokens" in warnings[0]
 
 
+@pytest.mark.parametrize(("pairs", "warned"), [("nsp", True), ("none", False)])
+def test_build_examples_single_document_is_warned_of(tmp_path, make_store, monkeypatch, caplog, pairs, warned):
+    monkeypatch.chdir(tmp_path)
+    write_tokens(tmp_path / "data/tokens", make_store, [[[5] * 9] * 8])
+    lengths = Lengths(phase1=32, phase2=32)
+    stage.run(seed=1, examples=ExamplesParams(max_seq_length=lengths, pair_objective=pairs))
+    said = [record.getMessage() for record in caplog.records if "has one document" in record.getMessage()]
+    assert any(line.startswith("phase1: train has one document") for line in said) == warned
+
+
 def test_build_examples_writes_the_sample_index(tmp_path, documents, make_store, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "data/tokens"

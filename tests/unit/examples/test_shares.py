@@ -30,7 +30,7 @@ def tokens(tmp_path, monkeypatch) -> TokenStore:
     folder = tmp_path / "data/tokens"
     folder.mkdir(parents=True)
     rng = np.random.default_rng(0)
-    manifest = {"splits": {}, "marks": {"single": 2, "pair": 3}, "parts": {"train": {}}}
+    manifest = {"splits": {}, "marks": {"single": 2, "pair": 3}, "parts": {"train": {}, "validation": {}}}
     for split in ("train", "validation"):
         writer = TokenWriter(folder, split, 1000)
         for number, (source, count) in enumerate(SIZES.items(), 1):
@@ -38,15 +38,14 @@ def tokens(tmp_path, monkeypatch) -> TokenStore:
             documents = rng.integers(3, 12, count if split == "train" else 4)
             sentences = rng.integers(4, 20, documents.sum())
             writer.add(np.full(sentences.sum(), 100 * number), sentences, documents)
-            if split == "train":
-                manifest["parts"][split][source] = dict(Counter(writer.counts) - before)
+            manifest["parts"][split][source] = dict(Counter(writer.counts) - before)
         manifest["splits"][split] = writer.close()
     write_json(folder / "manifest.json", manifest)
     return TokenStore(folder, "train")
 
 
-def read_phase() -> tuple[dict[str, Any], np.ndarray]:
-    examples = np.load("data/examples/phase1/train.npy")
+def read_phase(split: str = "train") -> tuple[dict[str, Any], np.ndarray]:
+    examples = np.load(f"data/examples/phase1/{split}.npy")
     return read_json("data/examples/manifest.json")["phase1"], examples
 
 
@@ -80,6 +79,10 @@ def test_build_examples_weights_pairs_stay_within_a_source(tokens: TokenStore) -
     assert sources_of(tokens, examples["a"]) == sources_of(tokens, examples["b"])
     news = examples[np.array(sources_of(tokens, examples["a"])) == "news"]
     assert len(np.unique(news)) > 0.8 * len(news)  # a repeated text has other pairs
+    store = TokenStore("data/tokens", "validation")
+    _, examples = read_phase("validation")
+    assert sources_of(store, examples["a"]) == sources_of(store, examples["b"])
+    assert {*sources_of(store, examples["a"])} == {*SIZES}
 
 
 def test_build_examples_weights_same_bytes_for_any_workers(tokens, monkeypatch):

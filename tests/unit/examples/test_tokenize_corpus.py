@@ -4,6 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.pre_tokenizers import ByteLevel
 
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.files import hash_file, read_json, write_json
@@ -23,6 +25,7 @@ from pipeline_src.text.documents import (
     write_shard,
 )
 from pipeline_src.tokenizer import train_tokenizer as train
+from pipeline_src.tokenizer.encode import Encoder
 from pipeline_src.tokenizer.load import kind_of, load_tokenizer
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 from tests.studies import corpus_of, install_segmenter, read_dropped, write_clean_text
@@ -202,6 +205,45 @@ def test_tokenize_corpus_decontaminate_removes_documents_with_evaluation_texts(s
     monkeypatch.setattr(slice_shards, "__defaults__", (900,))
     tokenize(REMOVE)
     assert output_hashes() == before
+
+
+PASSAGE = ["He came home.", "Nobody knew why he was late.", "Dogs ran out.", "She said it was the old mill."]
+PASSAGE += ["The wheel turned.", "Its stone was worn.", "They had no bread.", "We left the town before the night."]
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "byte_bpe", "given", "unigram"])
+def test_tokenize_corpus_decontaminate_reads_short_sentences_as_training_does(study, kind):
+    """``given``: as RoBERTa's, in which a word at the start of a text has other ids than after a space."""
+    passage = " ".join(PASSAGE)
+    documents = [f"Number {n} is first.\n{joiner.join(PASSAGE)}" for n in range(10) for joiner in (" ", "\n")]
+    write_clean_text("books", [Document(f"books:{n}", "B", text) for n, text in enumerate(documents)])
+    trained = "byte_bpe" if kind == "given" else kind
+    vocabulary = VocabularyParams(kind=trained, vocab_size=400, limit_alphabet=60, min_frequency=1)
+    train.run(seed=1, corpus=CORPUS, vocabulary=vocabulary)
+    if kind == "given":
+        path = study / "data/vocabulary/tokenizer.json"
+        tokenizer = Tokenizer.from_file(str(path))
+        tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
+        tokenizer.save(str(path))
+        assert Encoder(load_tokenizer("data/vocabulary")).tells_spaces
+    (study / "data/evaluation_texts").mkdir()
+    write_texts(study / "data/evaluation_texts", [("squad1", passage), ("rte", "Another text.")])
+    manifest = tokenize(REMOVE)
+    expected = sum(not in_validation_split(f"books:{n}", 1, 0.3) for n in range(len(documents)))
+    assert manifest["dropped"] == {"text_of_an_evaluation_set": expected}
+
+
+def test_tokenize_corpus_given_vocabulary_has_a_space_between_sentences(study):
+    train.run(seed=1, corpus=CORPUS, vocabulary=VocabularyParams(kind="byte_bpe", vocab_size=400, min_frequency=1))
+    path = study / "data/vocabulary/tokenizer.json"
+    tokenizer = Tokenizer.from_file(str(path))
+    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    tokenizer.save(str(path))
+    tokenize()
+    store = TokenStore("data/tokens", "train")
+    ids = store.ids[: store.sentences[store.documents[1]]]
+    decoded = tokenizer.decode(ids.tolist())
+    assert ". it has words. a second paragraph" in decoded and decoded == decoded.strip()
 
 
 def test_tokenize_corpus_decontaminate_without_texts_removes_nothing(study):

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from pipeline_src.base.registry import architecture_spec, member_names
+from pipeline_src.finetune.heads import BertForTask
 from pipeline_src.model.bert import load_architecture
 from pipeline_src.pretrain.build import empty_objective
 from pipeline_src.pretrain.data import TensorBatch
@@ -29,6 +30,16 @@ PARAMS = {
     "max_position_embeddings": 16,
     "hidden_dropout_prob": 0.0,
 }
+
+
+@pytest.mark.parametrize("architecture", member_names("models"))
+@pytest.mark.parametrize("changes", [{"bilstm": True}, {"frozen": "last"}, {}])
+def test_saved_names_of_fine_tuned_weights_are_read_back(architecture, changes):
+    config = load_architecture(architecture).config.from_params(ModelParams(architecture=architecture, **PARAMS), 60)
+    names, use = config.names, "encoder" if changes else "sequence"
+    for name in BertForTask(config, "sequence", 3, **changes).state_dict():
+        saved = names.to_hf_name(name, names.classes[use])
+        assert names.from_hf_name(saved, names.classes[use]) == name
 
 
 def build(architecture, objective, own=None, how=NO_SHARD):

@@ -97,6 +97,8 @@ def test_finetune_causal_encoder_stays_causal_with_bilstm(study):
     write_json(config, {**read_json(config), "is_decoder": True})
     folder = fine_tune(bilstm=True)
     assert read_json(folder / "config.json")["is_decoder"]
+    # transformers has no class that reads the LSTM.
+    assert read_json(folder / "config.json")["architectures"] == ["BertModel"]
     names = load_file(folder / "model.safetensors").keys()
     assert sum(name.startswith("bilstm.") for name in names) == 8
 

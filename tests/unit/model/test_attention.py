@@ -49,11 +49,11 @@ def gpu(monkeypatch):
 
 
 def inputs(
-    lengths: list[int], device: str = "cpu", dtype: torch.dtype = torch.float32
+    lengths: list[int], device: str = "cpu", dtype: torch.dtype = torch.float32, head_size: int = 16
 ) -> tuple[list[Tensor], PackedBatch]:
     generator = torch.Generator().manual_seed(0)
     cu_seqlens = torch.tensor([0, *lengths]).cumsum(0).to(device)
-    parts = [torch.randn(sum(lengths), 2, 16, generator=generator).to(device, dtype) for _ in range(3)]
+    parts = [torch.randn(sum(lengths), 2, head_size, generator=generator).to(device, dtype) for _ in range(3)]
     return [part.requires_grad_() for part in parts], PackedBatch.of(cu_seqlens, sum(lengths), max(lengths))
 
 
@@ -291,3 +291,8 @@ def test_dropout_in_evaluation_or_with_rate_zero_is_identity():
     assert Dropout(0.5).eval()(inner) is inner and Dropout(0.0).train()(inner) is inner
     assert (Dropout(0.5).train()(inner) == 0).any()
     assert apply_dropout(torch.ones(0), 0.5).shape == (0,)
+
+
+def test_flash_varlen_head_size_without_kernel_is_padded(flash_kernels):
+    """Of ELECTRA's generator, which takes the back end of the discriminator."""
+    check("flash_varlen", [3, 9], False, head_size=5)

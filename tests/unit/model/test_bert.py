@@ -272,14 +272,19 @@ def test_initialise_neighbor_heads_causal_attends_previous_token():
     assert abs(result[-1][1] - result[-2][1]) < 0.02 and result[1] == [0.0, 0.0]
 
 
-@pytest.mark.parametrize("embedding", [128, 192])
-def test_initialise_neighbor_heads_with_factorized_embeddings_attend_adjacent_tokens(embedding: int):
-    member = load_architecture("albert")
+@pytest.mark.parametrize(("architecture", "embedding"), [("albert", 128), ("albert", 192), ("electra", 128)])
+def test_initialise_neighbor_heads_with_factorized_embeddings_attend_adjacent_tokens(architecture, embedding):
+    member = load_architecture(architecture)
     sizes = {"num_hidden_layers": 2, "hidden_size": 192, "embedding_size": embedding, "hidden_dropout_prob": 0.0}
-    params = ModelParams(architecture="albert", position_init="neighbor_heads", **sizes)
-    result = attention_by_offset(member.config.from_params(params, 50), member.encoder)
-    assert max(result, key=lambda offset: result[offset][0]) == -1 and result[-1][0] > 0.25
-    assert max(result, key=lambda offset: result[offset][1]) == 1 and result[1][1] > 0.25
+    params = ModelParams(architecture=architecture, position_init="neighbor_heads", **sizes)
+    config = member.config.from_params(params, 50)
+    result = attention_by_offset(config, member.encoder)
+    assert max(result, key=lambda offset: result[offset][0]) == -1 and 0.2 < result[-1][0] < 0.6
+    assert max(result, key=lambda offset: result[offset][1]) == 1 and 0.2 < result[1][1] < 0.6
+    made = member.encoder(config)
+    initialise(made, torch.Generator().manual_seed(0))
+    diagonal = made.encoder.embeddings_project.weight.detach().diagonal()
+    assert float(diagonal.mean()) == pytest.approx(1, abs=0.05)
 
 
 @pytest.mark.parametrize(

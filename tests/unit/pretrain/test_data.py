@@ -1,5 +1,7 @@
 """Batches assembled from token stores and sample indices."""
 
+from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -8,8 +10,9 @@ import pytest
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.examples.masking import MLMCollator
 from pipeline_src.examples.pairs import PairRules, document_pairs
-from pipeline_src.pretrain.data import DataShard, PretrainingExamples
+from pipeline_src.pretrain.data import DataShard, PretrainingExamples, readable_pieces
 from pipeline_src.study.pretrain import Masking
+from pipeline_src.tokenizer import wordpiece
 from tests.studies import bert_templates
 
 CLS, SEP, MASK = 2, 3, 4
@@ -88,6 +91,39 @@ def test_batch_id_beyond_vocabulary_is_rejected(tmp_path, store, examples):
     known = PretrainingExamples(tmp_path / "index.npy", store, examples.collator, templates, "nsp", 0, 120)
     with pytest.raises(PipelineError, match="token id outside the vocabulary: 1[23][0-9], with vocab_size 120"):
         known.batch(np.arange(len(known)))
+
+
+@pytest.mark.parametrize("pairs", ["nsp", "none"])
+def test_sources_at_names_the_source_of_each_token(tmp_path, store, pairs):
+    """A random segment B is often of another source than A."""
+    examples = open_examples(tmp_path, store, pairs, dynamic=True)
+    first = len(store) // 3
+    examples.assign_sources({"books": first, "empty": 0, "wiki": len(store) - first})
+    border = store.sentences[store.documents[first]]
+    of_b = Counter()
+    for number in range(len(examples)):
+        a, b, a_length, b_length, _ = examples.sample_index[number].tolist()
+        starts = [*range(a, a + a_length), -1, *range(b, b + b_length)] if pairs == "nsp" else range(a, a + a_length)
+        positions = np.asarray([place for place, offset in enumerate(starts, 1) if offset >= 0])
+        offsets = np.asarray([offset for offset in starts if offset >= 0])
+        sources = examples.sources_at(np.full(len(positions), number), positions)
+        assert [examples.sources[source] for source in sources] == ["wiki" if o >= border else "books" for o in offsets]
+        of_b.update((sources[0], source) for source in sources.tolist())
+    assert (of_b[0, 1] > 0) == (pairs == "nsp")
+    assert set(examples.sources) == {"books", "wiki"}
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "byte_bpe"])
+def test_readable_pieces_of_a_pair_are_two_segments(tmp_path, store, kind):
+    """RoBERTa's template gives both segments the type 0."""
+    examples = open_examples(tmp_path, store)
+    vocabulary = [*wordpiece.SPECIAL_TOKENS, *(f"w{number}" for number in range(200))]
+    batch = examples.batch(np.asarray([3]))
+    _, _, a_length, b_length, _ = examples.sample_index[3].tolist()
+    if kind == "byte_bpe":
+        batch = replace(batch, segments=np.zeros_like(batch.segments))
+    segments = readable_pieces(batch, wordpiece.build_tokenizer(vocabulary, lowercase=True), 0)
+    assert [len(segment) for segment in segments] == [a_length, b_length]
 
 
 def test_examples_missing_index_is_rejected(tmp_path, store, examples):

@@ -118,6 +118,16 @@ ROTARY = {"model.architecture": "modernbert", "model.global_rope_theta": 10_000.
         ("finetune.teacher", {"finetune.teacher": "models"}),
         ("finetune.model", {"finetune.model": MINILM}),
         ("finetune.model", {"finetune.model": "mymodel"}),
+        ("finetune.model", {"finetune.model": "models"}),
+        ("finetune.model", {"finetune.model": "models/finetuned/ner/1/kept-model"}),
+        ("finetune.model", {"finetune.model": "models/word_vectors"}),
+        (
+            "finetune.defaults.feature_layers",
+            {
+                **{"model.architecture": "word_vectors", "finetune.model": "models/word_vectors"},
+                **{"finetune.defaults.feature_layers": "second_to_last", **ADAMW, **PAIRLESS},
+            },
+        ),
         ("finetune.model", {"finetune.model": "models/pretrained/phase3"}),
         ("pretrain.init_from", {"pretrain.init_from": "catalogue/models/modernbert.yaml", **GIVEN}),
         ("pretrain.init_from", {"pretrain.init_from": MINILM}),
@@ -163,6 +173,7 @@ def test_cross_checks_schedule_longer_than_training_is_rejected_with_both_number
         {"pretrain.init_from": MINILM, "vocabulary.kind": "given", "vocabulary.num_added_tokens": 9},
         {"finetune.defaults.max_length": 512, "finetune.per_task.rte": {"window_stride": 510}},
         {"finetune.model": "models/pretrained/phase1/steps/1000"},
+        {"finetune.model": "models/word_vectors", "model.architecture": "word_vectors", **ADAMW, **PAIRLESS},
         # Enough for the shorter phase alone.
         {"pretrain.masking.max_predictions": 10},
         {"finetune.per_task.ner": {"feature_layers": "concat_last_four"}, "finetune.model": "models/deep"},

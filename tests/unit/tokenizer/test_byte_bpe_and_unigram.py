@@ -163,6 +163,8 @@ def test_train_tokenizer_vocabulary_too_small_is_rejected(trained, monkeypatch):
     write_clean_text("books", [Document("books:x", "", " ".join(map(chr, range(0x4E00, 0x4E00 + 300))))])
     with pytest.raises(PipelineError, match="the vocabulary is too small"):
         run("unigram", vocab_size=100, min_frequency=1)
+    with pytest.raises(PipelineError, match="no word is frequent enough"):
+        run("unigram", vocab_size=1000, min_frequency=1_000_000)
 
 
 def test_measure_byte_bpe_long_words_are_not_counted(tmp_path):

@@ -103,6 +103,20 @@ def test_stages_of_finetuning_count_grid_seeds_weights_epochs() -> None:
     assert own.tokens == single.tokens * (1 + 2 + 5)
 
 
+def test_stages_of_finetuning_count_the_lstm() -> None:
+    """At the sample's size it has more weights than the encoder: 2 layers, 768 wide."""
+
+    def finetuning(**changes: Any) -> Stage:
+        finetune = load_preset("sample").finetune.model_dump(mode="json")
+        finetune["defaults"] |= {"feature_layers": changes.get("feature_layers")}
+        finetune |= {"bilstm": changes.get("bilstm", False), "per_task": {"cola": {}}, "optimizer": "adamw"}
+        return amounts(load_preset("sample", tasks=["cola"], finetune=finetune))["finetune"]
+
+    plain, frozen, with_lstm = finetuning(), finetuning(feature_layers="last"), finetuning(bilstm=True)
+    assert frozen.flops > 6 * 5e6 * frozen.tokens > 3 * plain.flops
+    assert 1.1 < with_lstm.flops / plain.flops < 1.6
+
+
 def test_make_objective_start_model_has_its_own_sizes(tmp_path: Path) -> None:
     config = {"model_type": "bert", **BertConfig(30_522, 256, 4, 4, 1024).as_dict()}
     (tmp_path / "config.json").write_text(json.dumps(config))
@@ -137,6 +151,9 @@ def test_stage_seconds_follow_work_cores_and_gpus() -> None:
     assert training.seconds(Devices(4, 0, 1e12)) == pytest.approx(4 + 500)
     assert training.seconds(Devices(4, 8, 1e12)) == pytest.approx(4 + 125)
     assert Stage("finetune", jobs=6).seconds(Devices(2, 0, 1)) == pytest.approx(4 * 3)
+    finetuning = Stage("finetune", jobs=3, flops=12e15, max_cores=2, max_gpus=1)
+    assert finetuning.seconds(Devices(64, 0, 1e12)) == pytest.approx(4 + 12_000 / 6)
+    assert finetuning.seconds(Devices(64, 8, 1e12)) == pytest.approx(4 + 12_000 / 3)
 
 
 @pytest.mark.parametrize("objective", member_names("objectives"))

@@ -9,6 +9,7 @@ from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.files import write_json
 from pipeline_src.interpret.model import ProbedModel
 from pipeline_src.tools import export
+from tests.unit.interpret.conftest import make_model, save
 
 LAYOUT = {"modules.json", "sentence_bert_config.json", "1_Pooling", "README.md"}
 
@@ -54,3 +55,10 @@ def test_export_model_bad_option_is_rejected_and_writes_nothing(folder, call, tm
     with pytest.raises(PipelineError, match=message):
         call(export, tmp_path / "made", "--format", "sentence-transformers", "--model", folder, *given)
     assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize("architecture", ["bilstm", "word_vectors"])
+def test_export_model_that_transformers_lacks_is_rejected(folder, call, tmp_path, architecture):
+    model = save(tmp_path / "saved", make_model(architecture))
+    with pytest.raises(PipelineError, match="architecture is not in transformers"):
+        call(export, tmp_path / "made", "--format", "sentence-transformers", "--model", model)

@@ -125,6 +125,15 @@ def test_import_tokenizer_json_vocabulary_is_written(folder, call, tmp_path):
     assert (tmp_path / "made/vocab.txt").read_text() == expected
 
 
+def test_import_tokenizer_json_longest_word_is_kept(folder, call, tmp_path):
+    path = folder / "tokenizer.json"
+    content = json.loads(path.read_text())
+    content["model"]["max_input_chars_per_word"] = 7
+    path.write_text(json.dumps(content))
+    call(import_model, folder, tmp_path / "made")
+    assert load_tokenizer(tmp_path / "made").model.max_input_chars_per_word == 7
+
+
 def test_import_tokenizer_of_another_kind_is_rejected(folder, call, tmp_path):
     (folder / "vocab.txt").unlink()
     Tokenizer.from_str('{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}').save(
