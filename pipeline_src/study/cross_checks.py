@@ -259,17 +259,20 @@ def _folder_of_teacher(key: str, teacher: str) -> Iterator[Mismatch]:
 
 
 def _folder_to_finetune(study: Study) -> Iterator[Mismatch]:
-    key, folder = "finetune.model", Path(study.finetune.model)
-    phases = study.pretrain.steps.names
+    key = "finetune.model"
+    folder = Path(study.finetune.model)
+    made_here = folder.parts[:2]
+    pretrained, finetuned, word_vectors = MADE_HERE
     if folder.suffix == ".yaml":
         yield key, "use a folder or hub:OWNER/NAME@REVISION; entries of the catalogue are for pretrain.init_from"
-    if folder == Path("models") or folder.parts[:2] == MADE_HERE[1]:
+    if folder == Path("models") or made_here == finetuned:
         yield key, "the stage `finetune` writes there; use a copy, such as models/start"
-    if folder.parts[:2] == MADE_HERE[2] and study.model.architecture != "word_vectors":
+    if made_here == word_vectors and study.model.architecture != "word_vectors":
         yield key, "these are word vectors; set model.architecture: word_vectors"
     if not _can_be_tracked(folder):
         yield key, UNTRACKED
-    if folder.parts[:2] == MADE_HERE[0] and folder.parts[2:3] not in [(phase,) for phase in phases]:
+    phases = study.pretrain.steps.names
+    if made_here == pretrained and folder.parts[2:3] not in [(phase,) for phase in phases]:
         yield key, f"no phase has this name; use one of {', '.join(phases)}"
 
 

@@ -119,11 +119,15 @@ class Stage:
     def seconds(self, devices: Devices) -> float:
         # Jobs run in parallel on all cores, or on all GPUs if they are trainings.
         parallel = min(self.jobs, devices.gpus if devices.gpus and self.flops else devices.cores)
+        starts = START_SECONDS * self.jobs / parallel
+        fetching = self.fetched / DOWNLOAD_RATE
         cores = min(devices.cores, self.max_cores * self.jobs)
         gpus = min(devices.gpus, self.max_gpus * self.jobs)
-        text = self.work / (RATES[self.stage] * cores) if self.work else 0
+        text = 0.0
+        if self.work:
+            text = self.work / (RATES[self.stage] * cores)
         training = self.flops / (devices.flops_per_second * (gpus or cores))
-        return START_SECONDS * self.jobs / parallel + self.fetched / DOWNLOAD_RATE + text + training
+        return starts + fetching + text + training
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
