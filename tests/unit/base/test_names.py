@@ -183,7 +183,7 @@ def read_example_phases() -> None:
 
 
 def read_shares() -> None:
-    parts = {"train": {OUTSIDE: {"documents": 1, "tokens": 1}}}
+    parts = {split: {OUTSIDE: {"documents": 1, "tokens": 1}} for split in ("train", "validation")}
     write_json(TOKENS / "manifest.json", {"marks": {"single": 2, "pair": 3}, "parts": parts})
     lengths = Lengths(phase1=32, phase2=32)
     build_examples(seed=1, examples=ExamplesParams(max_seq_length=lengths, temperature=0.7))
