@@ -35,7 +35,7 @@ from pipeline_src.engine.dependencies import changed_files, declared_stages, sig
 from pipeline_src.engine.fingerprint import ROOT, covered_files, fingerprint, statements_of
 from pipeline_src.engine.workspace import check_outputs
 from pipeline_src.stages import STAGES
-from pipeline_src.study.cross_checks import MADE_HERE
+from pipeline_src.study.cross_checks import is_made_here
 from pipeline_src.study.data import CorpusParams
 from pipeline_src.study.finetune import FinetuneParams
 from pipeline_src.study.pretrain import PretrainParams
@@ -89,7 +89,7 @@ def check_models(pretrain: PretrainParams, finetune: FinetuneParams) -> None:
     }
     for key, name in folders.items():
         folder = Path(name)
-        is_made_later = name.startswith(HUB) or folder.parts[:2] in MADE_HERE
+        is_made_later = name.startswith(HUB) or is_made_here(folder)
         if name != NO_TEACHER and not is_made_later and not folder.is_dir():
             hint = f"copy the model there, or change {key} in params.yaml"
             raise PipelineError("there is no such folder", name, where=f"params.yaml, {key}", hint=hint)

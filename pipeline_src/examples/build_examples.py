@@ -73,17 +73,17 @@ def run(*, seed: int, examples: ExamplesParams) -> None:
                 if split == "train":
                     _warn_of_long_sentences(store, rules, phase)
                 sample = partial(_sample_source, stores, seed, phase, rules)
-                if split == "train" and shares:
+                if not shares:
+                    passes = examples.dupe_factor if split == "train" else 1
+                    blocks = draw_samples(store, pass_keys(seed, phase, passes), rules, phase)
+                elif split == "train":
                     mixed = sample_sources(shares, examples.dupe_factor, sample, Path(scratch))
                     about["sources"] = {source: asdict(counts) for source, counts in mixed.items()}
                     for source, counts in mixed.items():
                         log.info("%s, %s: %s", phase, source, counts)
                     blocks = select_examples(mixed, seed, phase_key(phase), Path(scratch))
-                elif shares:
-                    blocks = chain.from_iterable(sample(source, 1) for source in stores)
                 else:
-                    passes = examples.dupe_factor if split == "train" else 1
-                    blocks = draw_samples(store, pass_keys(seed, phase, passes), rules, phase)
+                    blocks = chain.from_iterable(sample(source, 1) for source in stores)
                 path = folder / phase / f"{split}.npy"
                 about[split], about["sha256"][split] = write_sample_index(path, blocks)
 

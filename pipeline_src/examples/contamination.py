@@ -65,7 +65,7 @@ class Words:
             # Chinese and Thai have no spaces between words, so each of their subwords counts as a word.
             if is_unspaced(letters):
                 continues[number] = False
-        # Texts that have unknown characters in the same places share no words.
+        # [UNK] stands for any word, so two of them are not a shared word.
         written[kind.id_of(tokenizer, kind.unk)] = False
         return cls(continues, written)
 

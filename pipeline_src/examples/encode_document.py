@@ -10,13 +10,16 @@ from pipeline_src.tokenizer.encode import Encoder
 
 
 def encode_document(encoder: Encoder, text: str, language: str) -> tuple[list[str], list[bytes]]:
-    """Return the sentences of a document that have tokens, as encoded, and the ids of each (``encode_bytes``)."""
+    """Return the sentences of a document that have tokens, and their ids as ``Encoder.encode_bytes`` returns them.
+
+    A sentence begins with a space if the encoder needs one there.
+    """
     sentences: list[str] = []
     encoded: list[bytes] = []
     for line in text.split("\n"):
         for sentence in split_sentences(line, language):
-            # A sentence follows another after a space, from which some vocabularies tell a word without one.
-            if encoded and encoder.tells_spaces and not is_unspaced(sentence[0]):
+            # In the document, a space separates the sentence from the one before it.
+            if encoded and encoder.lacks_prefix_space and not is_unspaced(sentence[0]):
                 sentence = f" {sentence}"
             ids = encoder.encode_bytes(sentence)
             if ids:

@@ -167,6 +167,7 @@ def run(*, seed: int, corpus: CorpusParams, beam_args: Sequence[str] = ()) -> No
             if near_copies and record["reason"] == NEAR_COPY:
                 record["value"] = near_copies.document(record["value"]).id
             elif record["reason"] == SHARED:
+                # The value counts the texts again for each language.
                 task, passage = evaluation[record["value"] % len(evaluation)]
                 record["value"] = f"{task}: {passage[:PASSAGE_LENGTH]}"
         output.sample.write(folder)

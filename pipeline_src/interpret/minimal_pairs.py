@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -36,18 +37,22 @@ class WordPair:
 
     Attributes:
         text: the sentence, with ``{choice}`` in place of the word that has the two forms.
-        position: index of this word.
         good, bad: the grammatical and the ungrammatical form.
         plural: whether the grammatical form is plural.
         cluster: key of the pairs that the bootstrap resamples together.
     """
 
     text: str
-    position: int
     good: str
     bad: str
     plural: bool
     cluster: str
+
+    @cached_property
+    def position(self) -> int:
+        # The index of the word that has the two forms.
+        before, _, _ = self.text.partition(CHOICE)
+        return len(Sentence.of_text(before, self.cluster).words)
 
     def with_form(self, form: str) -> Sentence:
         return Sentence.of_text(self.text.replace(CHOICE, form), self.cluster)
@@ -76,11 +81,8 @@ def template_pairs() -> dict[str, tuple[str, list[WordPair]]]:
             for plural in (0, 1):
                 # The other noun has the opposite number: "The man near the women is not here."
                 text = template.replace("{noun}", noun[plural]).replace("{other}", next_noun[1 - plural])
-                # Braces would count as words of their own.
-                words = Sentence.of_text(text.replace(CHOICE, "CHOICE"), text).words
                 pair = WordPair(
                     text=text,
-                    position=words.index("CHOICE"),
                     good=forms[plural],
                     bad=forms[1 - plural],
                     plural=bool(plural),

@@ -206,8 +206,8 @@ class Sentence(NamedTuple):
     """A sentence in words and punctuation marks.
 
     Attributes:
-        text: the sentence as written, for a tokenizer that reads "here." otherwise than "here .". None: only the words
-            are known, as in a treebank, and are joined by spaces.
+        text: the sentence as it is written. Some tokenizers encode "here." differently from "here .". None: the words,
+            joined by spaces, as for a treebank.
     """
 
     words: tuple[str, ...]

@@ -198,8 +198,8 @@ class PretrainingExamples:
         self.source_of = np.searchsorted(ends, starts, side="right")
 
     def sources_at(self, examples: np.ndarray, positions: np.ndarray) -> np.ndarray:
-        # Return the source of the token at each position of an example, as an index in `sources`; a random segment B
-        # may be of another source than A. Empty if there are no sources.
+        # Return the source of each token, as an index in `sources`. A random segment B may be of another source than A.
+        # `positions`: of the tokens in their examples, special tokens included. Without sources, the result is empty.
         if not self.sources:
             return np.empty(0, np.int64)
         end_of_a = len(self.template.special_ids[0]) + self.sample_index["a_length"][examples].astype(np.int64)
@@ -335,7 +335,7 @@ def readable_pieces(batch: PretrainingBatch, tokenizer: Tokenizer, label_shift: 
         input_id = int(batch.ids[position])
         label = labels.get(position, input_id)
         if label in marks:
-            # The mark after A, if there is text before it.
+            # After the special tokens behind A comes B.
             segment = 1 if segments[0] else 0
             continue
         text = subwords[input_id]

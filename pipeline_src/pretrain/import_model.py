@@ -110,7 +110,7 @@ def fetch_and_import(source: Path, output: Path, lowercase: bool | None = None) 
 
 
 def _max_word_length(source: Path) -> int:
-    # A longer word is unknown. A folder without tokenizer.json is read by transformers' BertTokenizer, with its limit.
+    # A longer word becomes [UNK]. For a folder without tokenizer.json, transformers' BertTokenizer has a fixed limit.
     path = source / "tokenizer.json"
     model = read_json(path, dict).get("model", {}) if path.exists() else {}
     return int(model.get("max_input_chars_per_word", MAX_WORD_LENGTH))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline_src.base.files import read_json
+from pipeline_src.base.paths import FINETUNED, PRETRAINED, WORD_VECTORS
 from pipeline_src.base.registry import architecture_spec, member_names, objective_spec
 from pipeline_src.base.yaml_files import MODELS, SOURCES, TASK_SOURCES, TASK_SPECS, entry_names
 from pipeline_src.study.finetune import MIN_LAYERS, SPECIAL_TOKENS, FinetuneParams, TaskHyperparameters
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from pipeline_src.study.study import Study
 
 OWN_ENTRIES = "DVC experiments and clones have your own entries only after `git add`"
-# Folders of models that this study's stages write.
-MADE_HERE = tuple(("models", name) for name in ("pretrained", "finetuned", "word_vectors"))
 UNTRACKED = "DVC cannot track a model there; move it below models/, or outside the project"
 # Kinds of tasks that support a teacher.
 TAUGHT = ("classification",)
@@ -240,10 +239,9 @@ def _folders(study: Study) -> Iterator[Mismatch]:
         if model.startswith(HUB) and not HUB_MODEL.fullmatch(model):
             hint = "write a hub model as hub:OWNER/NAME@REVISION; the revision is a branch, a tag or a commit"
             yield key, hint
-    for section in (study.pretrain, study.finetune):
-        if section.teacher != NO_TEACHER:
-            key = "pretrain.teacher" if section is study.pretrain else "finetune.teacher"
-            yield from _folder_of_teacher(key, section.teacher)
+    for key, teacher in (("pretrain.teacher", study.pretrain.teacher), ("finetune.teacher", study.finetune.teacher)):
+        if teacher != NO_TEACHER:
+            yield from _folder_of_teacher(key, teacher)
     if not study.finetune.model.startswith(HUB):
         yield from _folder_to_finetune(study)
 
@@ -252,7 +250,7 @@ def _folder_of_teacher(key: str, teacher: str) -> Iterator[Mismatch]:
     folder = Path(teacher)
     if teacher.startswith(HUB) or folder.suffix == ".yaml":
         yield key, "a teacher is a folder; import the model into one: `python -m pipeline_src import`"
-    if folder == Path("models") or folder.parts[:2] in MADE_HERE:
+    if folder == Path("models") or is_made_here(folder):
         yield key, "this study's own stages write there; use a copy, such as models/teacher"
     if not _can_be_tracked(folder):
         yield key, UNTRACKED
@@ -261,19 +259,22 @@ def _folder_of_teacher(key: str, teacher: str) -> Iterator[Mismatch]:
 def _folder_to_finetune(study: Study) -> Iterator[Mismatch]:
     key = "finetune.model"
     folder = Path(study.finetune.model)
-    made_here = folder.parts[:2]
-    pretrained, finetuned, word_vectors = MADE_HERE
     if folder.suffix == ".yaml":
         yield key, "use a folder or hub:OWNER/NAME@REVISION; entries of the catalogue are for pretrain.init_from"
-    if folder == Path("models") or made_here == finetuned:
+    if folder == Path("models") or folder.is_relative_to(FINETUNED):
         yield key, "the stage `finetune` writes there; use a copy, such as models/start"
-    if made_here == word_vectors and study.model.architecture != "word_vectors":
+    if folder.is_relative_to(WORD_VECTORS) and study.model.architecture != "word_vectors":
         yield key, "these are word vectors; set model.architecture: word_vectors"
     if not _can_be_tracked(folder):
         yield key, UNTRACKED
     phases = study.pretrain.steps.names
-    if made_here == pretrained and folder.parts[2:3] not in [(phase,) for phase in phases]:
+    if folder.is_relative_to(PRETRAINED) and folder.parts[2:3] not in [(phase,) for phase in phases]:
         yield key, f"no phase has this name; use one of {', '.join(phases)}"
+
+
+def is_made_here(folder: Path) -> bool:
+    # Return whether a stage of this study writes the folder.
+    return any(folder.is_relative_to(made) for made in (PRETRAINED, FINETUNED, WORD_VECTORS))
 
 
 def _can_be_tracked(folder: Path) -> bool:
@@ -293,7 +294,7 @@ def _start_model(study: Study) -> Iterator[Mismatch]:
     one_of = f"one of {', '.join(entries)}"
     if folder.suffix == ".yaml":
         yield key, f"there is no such entry; use {one_of}"
-    if folder.parts[:2] in MADE_HERE:
+    if is_made_here(folder):
         yield key, f"this study's own stages write this folder; use a copy: cp -r {model} models/start"
     if not _can_be_tracked(folder):
         yield key, f"{UNTRACKED}; or use hub:OWNER/NAME@REVISION, or {one_of}"

@@ -52,7 +52,8 @@ class Encoder:
         id_type: unsigned dtype of the encoded ids, in native byte order.
 
     Attributes:
-        tells_spaces: whether a word has other ids after a space than at the start of a text (RoBERTa).
+        lacks_prefix_space: whether no space is added before a text (RoBERTa's ``add_prefix_space: false``). Its first
+            word then has other ids than the same word after a space.
     """
 
     def __init__(self, tokenizer: Tokenizer, id_type: np.dtype[Any] = UINT32) -> None:
@@ -60,7 +61,7 @@ class Encoder:
         self._chunks = _Chunks(tokenizer, self.id_type.char) if kind_of(tokenizer).by_chunk else None
         self._tokenizer = tokenizer
         alone = self.encode("a")
-        self.tells_spaces = self.encode("b a")[-len(alone) :] != alone
+        self.lacks_prefix_space = self.encode("b a")[-len(alone) :] != alone
 
     def token_ends(self, text: str) -> list[int]:
         # Return, for each token, the end of its character span (exclusive).

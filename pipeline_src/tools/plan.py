@@ -307,11 +307,18 @@ def _fine_tuning(study: Study, objective: Any) -> Iterator[Stage]:
 
 
 def _lstm_weights(study: Study, recipe: TaskHyperparameters, config: Any) -> int:
+    import torch
+
     from pipeline_src.finetune.feature_based import BiLSTM, FrozenLayers
 
-    if recipe.feature_layers is not None:
-        return count_parameters(FrozenLayers(recipe.feature_layers, config.num_hidden_layers, config.hidden_size).lstm)
-    return count_parameters(BiLSTM(config.hidden_size, config.hidden_size)) if study.finetune.bilstm else 0
+    # On the device "meta", weights have shapes but no values.
+    with torch.device("meta"):
+        if recipe.feature_layers is not None:
+            layers = FrozenLayers(recipe.feature_layers, config.num_hidden_layers, config.hidden_size)
+            return count_parameters(layers.lstm)
+        if study.finetune.bilstm:
+            return count_parameters(BiLSTM(config.hidden_size, config.hidden_size))
+    return 0
 
 
 def _task_sources(study: Study) -> Mapping[str, Source]:

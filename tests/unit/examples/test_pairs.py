@@ -163,8 +163,8 @@ def test_build_examples_single_document_is_warned_of(tmp_path, make_store, monke
     write_tokens(tmp_path / "data/tokens", make_store, [[[5] * 9] * 8])
     lengths = Lengths(phase1=32, phase2=32)
     stage.run(seed=1, examples=ExamplesParams(max_seq_length=lengths, pair_objective=pairs))
-    said = [record.getMessage() for record in caplog.records if "has one document" in record.getMessage()]
-    assert any(line.startswith("phase1: train has one document") for line in said) == warned
+    warnings = [record.getMessage() for record in caplog.records if "has one document" in record.getMessage()]
+    assert any(warning.startswith("phase1: train has one document") for warning in warnings) == warned
 
 
 def test_build_examples_writes_the_sample_index(tmp_path, documents, make_store, monkeypatch):

@@ -225,7 +225,7 @@ def test_tokenize_corpus_decontaminate_reads_short_sentences_as_training_does(st
         tokenizer = Tokenizer.from_file(str(path))
         tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
         tokenizer.save(str(path))
-        assert Encoder(load_tokenizer("data/vocabulary")).tells_spaces
+        assert Encoder(load_tokenizer("data/vocabulary")).lacks_prefix_space
     (study / "data/evaluation_texts").mkdir()
     write_texts(study / "data/evaluation_texts", [("squad1", passage), ("rte", "Another text.")])
     manifest = tokenize(REMOVE)

@@ -36,7 +36,7 @@ def test_template_pairs_each_form_is_correct_equally_often():
 
 
 def word_pairs(*forms: tuple[str, str, bool]) -> list[WordPair]:
-    return [WordPair("a {choice} b", 1, *form, cluster=str(number)) for number, form in enumerate(forms)]
+    return [WordPair("a {choice} b", *form, cluster=str(number)) for number, form in enumerate(forms)]
 
 
 def test_judge_word_pairs_scores_equal_hand_computed_values():
